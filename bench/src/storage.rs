@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use crate::front::{Nginx, trusting};
 use crate::report::Report;
 use crate::server::Server;
-use files::{Large, Place, Small};
+use files::{FileStore, Large, Small};
 
 /// Of the large file, in MB.
 const LARGE_MB: (&str, u64) = ("MUSTER_BENCH_STORAGE_MB", 1_024);
@@ -42,10 +42,10 @@ async fn bytes(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> 
     let server = Server::start(muster.to_owned(), state_dir.clone()).await?;
     let (port, path, query) = server.container("workspaceblobstore").await?;
     let tls = trusting(&state_dir.join("pki/ca.pem"))?;
-    let ours = Place { port, tls: tls.clone(), path, query };
+    let ours = FileStore { port, tls: tls.clone(), path, query };
     let like = server.target(tls.clone())?;
     let nginx = Nginx::for_uploads(&folder.join("nginx"), &state_dir.join("pki"), &like)?;
-    let theirs = nginx.as_ref().map(|nginx| Place {
+    let theirs = nginx.as_ref().map(|nginx| FileStore {
         port: nginx.target.port,
         tls,
         path: String::new(),
@@ -119,8 +119,8 @@ fn middle(times: &[Duration]) -> Result<Duration> {
 fn large_file(
     report: &mut Report,
     folder: &Path,
-    ours: &Place,
-    theirs: Option<&Place>,
+    ours: &FileStore,
+    theirs: Option<&FileStore>,
 ) -> Result<()> {
     let (megabytes, rounds) = (number(LARGE_MB, 16, 100_000)?, number(ROUNDS, 1, 1_000)?);
     eprintln!("a file of {megabytes} MB, in and out, {rounds} times …");
@@ -155,8 +155,8 @@ fn large_file(
 fn small_files(
     report: &mut Report,
     folder: &Path,
-    ours: &Place,
-    theirs: Option<&Place>,
+    ours: &FileStore,
+    theirs: Option<&FileStore>,
 ) -> Result<()> {
     let (files, rounds) = (number(SMALL_FILES, 10, 1_000_000)?, number(ROUNDS, 1, 1_000)?);
     eprintln!("{files} files of {SMALL_BYTES} bytes, in and out, {rounds} times …");
@@ -203,7 +203,13 @@ fn of_copy(
 }
 
 /// How much more memory the server has at most while so many bytes go in and out than it had before.
-fn memory(report: &mut Report, pid: u32, place: &Place, folder: &Path, bytes: u64) -> Result<()> {
+fn memory(
+    report: &mut Report,
+    pid: u32,
+    place: &FileStore,
+    folder: &Path,
+    bytes: u64,
+) -> Result<()> {
     const PIECE: u64 = 128 * MB;
     let large = Large::new(folder, PIECE.min(bytes))?;
     // What is kept ready for the first requests is not what grows.

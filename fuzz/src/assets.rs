@@ -3,16 +3,16 @@
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{Asset, AssetKind};
 use muster_core::time::Wall;
-use muster_core::{AssetRequest, AssetWish, Input, KnownAsset};
-use muster_wire::asset::{self, Place, Reference, Which};
+use muster_core::{AssetAction, AssetRequest, Input, KnownAsset};
+use muster_wire::asset::{self, AssetLocation, Reference, Which};
 
 use crate::core::{Stage, caller, key};
 use crate::oracle;
 
-fn say(kind: AssetKind, wish: AssetWish) {
+fn say(kind: AssetKind, action: AssetAction) {
     let (workspace, name, by) = (key(), "asset".into(), caller());
     let known = KnownAsset::default();
-    let request = AssetRequest { workspace, kind, name, wish, by, known };
+    let request = AssetRequest { workspace, kind, name, action, by, known };
     Stage::running().say(Input::ChangeAsset(Box::new(request)));
 }
 
@@ -46,14 +46,14 @@ pub fn asset(data: &[u8]) {
         assert_eq!((&again.body, &again.metadata), (&wanted.spec.body, &wanted.spec.metadata));
         assert_eq!((&again.hash, &again.tags), (&wanted.spec.hash, &wanted.spec.tags));
         let (version, is_archived) = ("1".into(), wanted.is_archived);
-        say(kind, AssetWish::Put { version, wanted: wanted.spec, is_archived });
+        say(kind, AssetAction::Put { version, wanted: wanted.spec, is_archived });
     }
 }
 
 pub fn container(data: &[u8]) {
     match asset::parse_container(data) {
         Ok((wanted, is_archived)) => {
-            say(AssetKind::Data, AssetWish::PutContainer { wanted, is_archived });
+            say(AssetKind::Data, AssetAction::PutContainer { wanted, is_archived });
         }
         Err(error) => oracle::refusal(&error),
     }
@@ -62,16 +62,16 @@ pub fn container(data: &[u8]) {
 /// A place has one spelling, and no way out of where it says.
 pub fn place(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let place = match Place::parse(text, &key()) {
+    let place = match AssetLocation::parse(text, &key()) {
         Ok(place) => place,
         Err(why) => return oracle::words(&why.to_string()),
     };
     let uri = place.to_uri(&key());
     oracle::grown(data, &uri);
     if uri.len() <= 4_096 {
-        assert_eq!(Place::parse(&uri, &key()), Ok(place.clone()), "{uri}");
+        assert_eq!(AssetLocation::parse(&uri, &key()), Ok(place.clone()), "{uri}");
     }
-    if let Place::Datastore { path, .. } | Place::JobOutput { path, .. } = &place {
+    if let AssetLocation::Datastore { path, .. } | AssetLocation::JobOutput { path, .. } = &place {
         assert!(path.split(['/', '\\']).all(|part| part != ".."), "{path}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::{DataKind, JobEnvironment, JobSpec, Place, Registration, Source};
+use muster_core::model::{DataKind, DataLocation, JobEnvironment, JobSpec, Registration, Source};
 use muster_core::{GovernanceRequest, Input};
 use muster_wire::{access, compute, job, lock, manager, quota, workspace};
 use serde_json::Value;
@@ -64,8 +64,8 @@ fn is_flat(body: &[u8]) -> bool {
 struct AllThere;
 
 impl job::Resolve for AllThere {
-    fn code(&self, id: &str) -> Result<Place, String> {
-        Ok(Place { container: "code".into(), path: id.into() })
+    fn code(&self, id: &str) -> Result<DataLocation, String> {
+        Ok(DataLocation { container: "code".into(), path: id.into() })
     }
 
     fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
@@ -75,11 +75,11 @@ impl job::Resolve for AllThere {
 
     fn source(&self, kind: DataKind, uri: &job::DataUri) -> Result<Source, String> {
         let path = format!("{kind:?} {uri:?}").into();
-        Ok(Source::Blobs(Place { container: "data".into(), path }))
+        Ok(Source::Blobs(DataLocation { container: "data".into(), path }))
     }
 
-    fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String> {
-        Ok(Place { container: datastore.unwrap_or("own").into(), path: path.into() })
+    fn output(&self, datastore: Option<&str>, path: &str) -> Result<DataLocation, String> {
+        Ok(DataLocation { container: datastore.unwrap_or("own").into(), path: path.into() })
     }
 
     fn registration(&self, _: DataKind, _: &Registration) -> Result<(), String> {

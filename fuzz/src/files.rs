@@ -68,21 +68,21 @@ pub fn prices(data: &[u8]) {
 }
 
 /// Where a certificate and its key are, and the good ones that stand there.
-struct Place {
+struct CertificateFolder {
     folder: TempDir,
     certificate: Vec<u8>,
     key: String,
 }
 
 thread_local! {
-    static PLACE: OnceCell<Place> = const { OnceCell::new() };
+    static PLACE: OnceCell<CertificateFolder> = const { OnceCell::new() };
 }
 
 const HOST: &str = "muster.example.com";
 
-impl Place {
+impl CertificateFolder {
     /// Always the same pair: the key is no secret, and signatures with it have nothing random.
-    fn new() -> Place {
+    fn new() -> CertificateFolder {
         const ED25519: [u8; 16] =
             *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
         let key = [&ED25519[..], &[7; 32]].concat();
@@ -90,7 +90,7 @@ impl Place {
         let mut about = rcgen::CertificateParams::new(vec![HOST.to_owned()]).expect("a name");
         about.serial_number = Some(7.into());
         let certificate = about.self_signed(&key).expect("a certificate");
-        Place {
+        CertificateFolder {
             folder: tempfile::tempdir().expect("a temporary folder"),
             certificate: certificate.der().to_vec(),
             key: key.serialize_pem(),
@@ -118,7 +118,7 @@ impl Place {
 /// stands there instead.
 pub fn certificate(data: &[u8]) {
     PLACE.with(|place| {
-        let place = place.get_or_init(Place::new);
+        let place = place.get_or_init(CertificateFolder::new);
         if let Err(why) = place.read(data) {
             assert!(!why.to_string().is_empty());
         }

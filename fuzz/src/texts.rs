@@ -4,7 +4,7 @@ use muster_core::model::{Activity, ActivityOutcome, ActivityRequest, Scope};
 use muster_core::time::Wall;
 use muster_wire::activity::ActivityFilter;
 use muster_wire::cost::{self, LedgerRequest};
-use muster_wire::login::browser::{self, Answer};
+use muster_wire::login::browser::{self, BrowserReply};
 use muster_wire::login::{self, TokenForm};
 use muster_wire::path::PathError;
 use muster_wire::resources::{Filter, ResourcesRequest, Subject};
@@ -149,7 +149,7 @@ pub fn login_form(data: &[u8]) {
         assert!(found.tenant_discovery_endpoint.starts_with(BASE), "{text}");
     }
     if let Ok(request) = Request::parse("/t/oauth2/authorize", Some(text))
-        && let Answer::Redirect(to) = browser::answer(&request.query)
+        && let BrowserReply::Redirect(to) = browser::answer(&request.query)
     {
         // A browser is never sent to another machine.
         let own = ["http://localhost", "http://127.0.0.1", "http://[::1]"];

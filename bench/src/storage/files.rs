@@ -21,7 +21,7 @@ const SMALL_LINES: u64 = 8;
 const COPY_PIECE: usize = 1 << 20;
 
 /// Where a server keeps files.
-pub struct Place {
+pub struct FileStore {
     pub port: u16,
     pub tls: Arc<ClientConfig>,
     /// What every name begins with.
@@ -30,7 +30,7 @@ pub struct Place {
     pub query: String,
 }
 
-impl Place {
+impl FileStore {
     fn at(&self, name: &str, more: &str) -> String {
         let query = [more, &self.query].into_iter().filter(|part| !part.is_empty());
         let query = query.collect::<Vec<_>>().join("&");
@@ -103,7 +103,7 @@ impl Large {
     }
 
     /// Blocks on several connections, then the list of them.
-    pub fn upload(&self, place: &Place) -> Result<Duration> {
+    pub fn upload(&self, place: &FileStore) -> Result<Duration> {
         self.rewrite()?;
         let id = |number: u64| format!("{number:08}");
         let next = AtomicU64::new(0);
@@ -132,7 +132,7 @@ impl Large {
 
     /// For a server without blocks: as many files as there are connections. They are found as one by [`Self::download`]
     /// only if they are of the same size, so this sends the whole as a file, once all parts were measured.
-    pub fn upload_whole(&self, place: &Place) -> Result<Duration> {
+    pub fn upload_whole(&self, place: &FileStore) -> Result<Duration> {
         let share = self.bytes / LINES;
         let took = at_once(LINES, |own| {
             let mut source = File::open(&self.path)?;
@@ -145,7 +145,7 @@ impl Large {
     }
 
     /// Parts on several connections into one file, which is on disk at the end.
-    pub fn download(&self, place: &Place) -> Result<Duration> {
+    pub fn download(&self, place: &FileStore) -> Result<Duration> {
         let to = self.path.with_extension("down");
         let target = File::create(&to)?;
         let next = AtomicU64::new(0);
@@ -260,7 +260,7 @@ impl Small {
         })
     }
 
-    pub fn upload(&self, place: &Place) -> Result<Duration> {
+    pub fn upload(&self, place: &FileStore) -> Result<Duration> {
         at_once(SMALL_LINES, |own| {
             let mut line = place.connect()?;
             for number in self.of(own, SMALL_LINES) {
@@ -272,7 +272,7 @@ impl Small {
     }
 
     /// Into files that are on disk before the next is asked for.
-    pub fn download(&self, place: &Place, from: &str) -> Result<Duration> {
+    pub fn download(&self, place: &FileStore, from: &str) -> Result<Duration> {
         let to = self.folder.with_extension(from);
         fs::create_dir_all(&to)?;
         at_once(SMALL_LINES, |own| {

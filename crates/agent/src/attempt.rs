@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use crate::backoff::Backoff;
 use crate::client::{CallError, Client, End};
 use crate::engine::{Engine, Launching};
-use crate::files::{KeepError, Keeper, Patience};
+use crate::files::{FolderSaver, KeepError, Patience};
 use crate::gpus::Gpus;
 use crate::home::{Home, make_private_dir, remove_tree};
 use crate::limits::{JobGroup, Memory, Watch};
@@ -66,7 +66,7 @@ pub(crate) struct Context {
     /// The one of them about the internet.
     pub(crate) why_no_internet: Option<String>,
     /// How sandboxed jobs reach the server.
-    pub(crate) way: Option<Way>,
+    pub(crate) access: Option<ServerAccess>,
     pub(crate) gpus: Gpus,
     /// Where Python environments are that the server has built.
     pub(crate) environments: Option<PathBuf>,
@@ -83,7 +83,7 @@ impl Context {
 
 /// What a program has to know that calls the server from inside a node.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct ServerAccess {
     /// Where the cluster's identity is to be had, without a secret: the server knows by the socket who asks.
     tokens: String,
     ca_bundle: Option<PathBuf>,
@@ -92,10 +92,10 @@ pub(crate) struct Way {
     relay: PathBuf,
 }
 
-impl Way {
-    pub(crate) fn new(server: &str, relay: PathBuf, ca_bundle: Option<PathBuf>) -> Way {
+impl ServerAccess {
+    pub(crate) fn new(server: &str, relay: PathBuf, ca_bundle: Option<PathBuf>) -> ServerAccess {
         let tokens = format!("{}/msi/token", server.trim_end_matches('/'));
-        Way { tokens, ca_bundle, server: server.to_owned(), relay }
+        ServerAccess { tokens, ca_bundle, server: server.to_owned(), relay }
     }
 
     /// The same way in the network of a job, for as long as the result is held.
@@ -117,7 +117,7 @@ impl Way {
 
 /// What a running attempt hears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum AttemptSignal {
     /// All members are ready.
     Go,
     Signal(Signal),
@@ -151,7 +151,7 @@ pub(crate) enum Event {
 
 /// Nobody hears the events of an agent that is on its way out; then nothing follows from them.
 type Events = mpsc::UnboundedSender<Event>;
-type Orders = mpsc::UnboundedReceiver<Told>;
+type Orders = mpsc::UnboundedReceiver<AttemptSignal>;
 
 /// Asks for its specification if it is not given.
 pub(crate) async fn run(
@@ -173,8 +173,8 @@ pub(crate) async fn run(
         Ok(prepared) if !assignment.go => {
             let _ = events.send(Event::Prepared { epoch });
             match told.recv().await {
-                Some(Told::Go) => Ok(prepared),
-                Some(Told::Signal(_)) | None => {
+                Some(AttemptSignal::Go) => Ok(prepared),
+                Some(AttemptSignal::Signal(_)) | None => {
                     Err(not_started("stopped before all members were ready"))
                 }
             }
@@ -182,7 +182,7 @@ pub(crate) async fn run(
         prepared => prepared,
     };
     let started = match prepared {
-        Ok(Prepared { engine, spec, facts, mut keeper }) => {
+        Ok(Prepared { engine, spec, facts, mut saver }) => {
             let gpus = context.gpus.grant(spec.share);
             let planned = Services::plan(&assignment, &spec, context.client.server_port());
             let refusals = planned.iter().flat_map(Services::refusals);
@@ -192,7 +192,7 @@ pub(crate) async fn run(
             let notes = context.warnings.iter().cloned().chain(asked).chain(gpus.shortage());
             let notes: Vec<String> = notes.chain(unlimited).chain(refusals).collect();
             if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
-                notes.into_iter().for_each(|text| keeper.say(text));
+                notes.into_iter().for_each(|text| saver.say(text));
             }
             let started = async {
                 let services = planned?;
@@ -204,14 +204,14 @@ pub(crate) async fn run(
             };
             match started.await {
                 Ok((process, services)) => {
-                    Ok((process, services, spec.timeout, keeper, (gpus, group)))
+                    Ok((process, services, spec.timeout, saver, (gpus, group)))
                 }
                 Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
             }
         }
         Err(exit) => Err(exit),
     };
-    let (process, services, timeout, mut keeper, (gpus, group)) = match started {
+    let (process, services, timeout, mut saver, (gpus, group)) = match started {
         Ok(started) => started,
         Err(exit) => {
             tracing::warn!(%epoch, ?exit, "not started");
@@ -237,7 +237,7 @@ pub(crate) async fn run(
         let network = process.network();
         let (exit, was_killed) = tokio::select! {
             ended = follow(process, &mut told, &watch) => ended,
-            never = keeper.watch() => match never {},
+            never = saver.watch() => match never {},
             never = services.serve(&context.client, epoch, network) => match never {},
         };
         // Before anybody hears of its end: then they are given to the next.
@@ -251,7 +251,7 @@ pub(crate) async fn run(
         }
         let _ = events.send(Event::Ending { epoch });
         let since = clock::now();
-        let exit = keep(&mut keeper, &mut told, exit, was_killed).await;
+        let exit = keep(&mut saver, &mut told, exit, was_killed).await;
         let (run, finalise) = (since - started_at, clock::now() - since);
         let spans = Spans { run, finalise, ..spans };
         // A record that stays would only say that a dead process is dead.
@@ -273,7 +273,7 @@ pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) 
 
 /// Waits until it is told to stop. What else it is told before it is prepared says nothing.
 async fn stopped(told: &mut Orders) {
-    while let Some(Told::Go) = told.recv().await {}
+    while let Some(AttemptSignal::Go) = told.recv().await {}
 }
 
 /// How it ended, and whether it had to be killed.
@@ -283,7 +283,7 @@ async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> (Exit
     let exit = loop {
         tokio::select! {
             exit = process.wait() => break exit,
-            Some(Told::Signal(signal)) = told.recv() => {
+            Some(AttemptSignal::Signal(signal)) = told.recv() => {
                 was_killed |= signal == Signal::Kill;
                 process.signal(signal);
             }
@@ -307,15 +307,15 @@ async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> (Exit
 
 /// Keeps what the job left before anybody hears of its end: its next attempt may begin right then. A job that ended well
 /// has not, if its results are lost.
-async fn keep(keeper: &mut Keeper, told: &mut Orders, exit: Exit, was_killed: bool) -> Exit {
+async fn keep(saver: &mut FolderSaver, told: &mut Orders, exit: Exit, was_killed: bool) -> Exit {
     let end = if exit.is_success() { End::Well } else { End::Badly };
     let kept = tokio::select! {
-        kept = keeper.finish(end, was_killed) => kept,
+        kept = saver.finish(end, was_killed) => kept,
         () = files::killed(told) => Err(KeepError::NoTime),
     };
     let Err(error) = kept else { return exit };
     let message = ErrorChain(&error).to_string();
-    keeper.say(format!("what this attempt left is not kept: {message}"));
+    saver.say(format!("what this attempt left is not kept: {message}"));
     match exit.is_success() {
         true => Exit::Data { doing: Carrying::Save, message: message.into() },
         false => exit,
@@ -356,7 +356,7 @@ struct Prepared {
     engine: Engine,
     spec: JobSpec,
     facts: Option<RunFacts>,
-    keeper: Keeper,
+    saver: FolderSaver,
 }
 
 async fn prepare(
@@ -381,7 +381,7 @@ async fn prepare(
     );
     spans.fetch = clock::now() - since;
     match brought {
-        Ok(keeper) => Ok(Prepared { engine, spec, facts, keeper }),
+        Ok(saver) => Ok(Prepared { engine, spec, facts, saver }),
         Err(message) => Err(Exit::Data { doing: Carrying::Fetch, message: message.into() }),
     }
 }

@@ -65,12 +65,12 @@ struct SyncRequest<'a> {
 struct SyncAnswer {
     sequence: u64,
     #[serde(flatten)]
-    wanted: Wanted,
+    wanted: SyncReply,
 }
 
 /// What the server answers to a report.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct SyncReply {
     pub(crate) desired: Desired,
     /// Of some of the orders, by their hashes. The others are asked for.
     #[serde(default)]
@@ -113,7 +113,7 @@ impl Client {
         sequence: u64,
         report: Report,
         usage: Option<NodeUsage>,
-    ) -> Result<Wanted, CallError> {
+    ) -> Result<SyncReply, CallError> {
         let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("a few seconds");
         let request = SyncRequest { sequence, report: &report, wait_ms, usage };
         let response = self

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::backoff::Backoff;
-use crate::client::{CallError, Client, SYNC_WAIT, Wanted};
+use crate::client::{CallError, Client, SYNC_WAIT, SyncReply};
 use crate::clock;
 use crate::meter::Meter;
 
@@ -29,7 +29,7 @@ const EARLY: Duration = Duration::from_secs(1);
 /// Of reports that were replaced. A server that leaves more than this unanswered is hung up on.
 const REPLACED_MAX: usize = 4;
 
-type Call = Pin<Box<dyn Future<Output = Result<Wanted, CallError>> + Send>>;
+type Call = Pin<Box<dyn Future<Output = Result<SyncReply, CallError>> + Send>>;
 
 pub(crate) struct Exchange {
     client: Client,
@@ -56,8 +56,8 @@ struct InFlight {
     call: Call,
 }
 
-pub(crate) struct Answer {
-    pub(crate) wanted: Wanted,
+pub(crate) struct ReceivedReply {
+    pub(crate) wanted: SyncReply,
     pub(crate) sequence: u64,
     pub(crate) sent_at: Elapsed,
 }
@@ -81,7 +81,7 @@ impl Exchange {
 
     /// The next answer; tries for ever. May be dropped at any time: the next call goes on where it
     /// was.
-    pub(crate) async fn answer(&mut self, report: &Report) -> Answer {
+    pub(crate) async fn answer(&mut self, report: &Report) -> ReceivedReply {
         loop {
             if self.in_flight.is_none() {
                 sleep_until(self.not_before).await;
@@ -154,7 +154,7 @@ impl Exchange {
         }
     }
 
-    fn on_answer(&mut self, in_flight: InFlight, wanted: Wanted) -> Answer {
+    fn on_answer(&mut self, in_flight: InFlight, wanted: SyncReply) -> ReceivedReply {
         if self.trouble.take().is_some() {
             tracing::info!("the server answers again");
         }
@@ -165,7 +165,7 @@ impl Exchange {
         if !is_early {
             self.pace.reset();
         }
-        Answer { wanted, sequence: self.sequence, sent_at: in_flight.sent_at }
+        ReceivedReply { wanted, sequence: self.sequence, sent_at: in_flight.sent_at }
     }
 
     fn on_failure(&mut self, error: &CallError) {

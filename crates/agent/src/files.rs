@@ -12,7 +12,7 @@ mod web;
 
 pub(crate) use data::input_value;
 pub(crate) use fetch::bring;
-pub(crate) use keep::{KeepError, Keeper, killed};
+pub(crate) use keep::{FolderSaver, KeepError, killed};
 
 use std::fs::OpenOptions;
 use std::io::Write as _;

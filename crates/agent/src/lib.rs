@@ -55,10 +55,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::agent::{Habits, Machine, Record};
+use muster_core::agent::{Machine, Record, Timing};
 use muster_sandbox::job::Spawner;
 
-use crate::attempt::{Context, Way};
+use crate::attempt::{Context, ServerAccess};
 use crate::client::Client;
 pub use crate::gpus::Gpu;
 use crate::gpus::Gpus;
@@ -171,15 +171,15 @@ pub enum AgentError {
 ///
 /// With a spawner, which has to be started before that runtime, jobs run in a sandbox.
 pub async fn run(config: AgentConfig, spawner: Option<Spawner>) -> Result<(), AgentError> {
-    run_with_habits(config, spawner, Habits::default()).await
+    run_with_timing(config, spawner, Timing::default()).await
 }
 
 /// As [`run`], with shorter (or longer) patience.
 #[doc(hidden)]
-pub async fn run_with_habits(
+pub async fn run_with_timing(
     config: AgentConfig,
     spawner: Option<Spawner>,
-    habits: Habits,
+    timing: Timing,
 ) -> Result<(), AgentError> {
     let failed = |source| AgentError::Home { dir: config.dir.clone(), source };
     let home = Home::new(std::path::absolute(&config.dir).map_err(failed)?);
@@ -201,12 +201,13 @@ pub async fn run_with_habits(
         end_leftovers(&config.node, &home)?;
     }
     let address = config.address.as_deref().unwrap_or(ADDRESS);
-    let machine = Machine::new(&boot_id(&identity), address, habits, clock::now());
+    let machine = Machine::new(&boot_id(&identity), address, timing, clock::now());
     let machine = machine.recover(&records);
     let hidden = hidden(&home, &config.hidden).map_err(failed)?;
     let AgentConfig { disk_bytes, log_bytes, full_server, jobs_share, .. } = config;
-    let way = config.relay.clone();
-    let way = way.map(|relay| Way::new(&config.server, relay, config.ca_bundle.clone()));
+    let access = config.relay.clone();
+    let access =
+        access.map(|relay| ServerAccess::new(&config.server, relay, config.ca_bundle.clone()));
     let there = config.gpus.len();
     if (there as u64) < u64::from(config.gpu_slots) {
         tracing::warn!(there, of = config.gpu_slots, "this node has not all GPUs of its size");
@@ -238,7 +239,7 @@ pub async fn run_with_habits(
         meter,
         warnings,
         why_no_internet,
-        way,
+        access,
         gpus,
         environments,
         removals: Removals::default(),

@@ -11,9 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::attempt::{self, Context, Event, Told};
-use crate::client::{Specs, Wanted};
-use crate::exchange::{Answer, Exchange};
+use crate::attempt::{self, AttemptSignal, Context, Event};
+use crate::client::{Specs, SyncReply};
+use crate::exchange::{Exchange, ReceivedReply};
 use crate::home::remove_tree;
 use crate::journal::Journal;
 use crate::{AgentError, clock, notice};
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     specs: Specs,
     attempts: JoinSet<()>,
     /// How each attempt is told something.
-    told: BTreeMap<Epoch, mpsc::UnboundedSender<Told>>,
+    told: BTreeMap<Epoch, mpsc::UnboundedSender<AttemptSignal>>,
     /// Attempts whose log the server has not all of yet. Their end is not told before.
     logs_due: BTreeSet<Epoch>,
     events: mpsc::UnboundedReceiver<Event>,
@@ -46,7 +46,7 @@ pub(crate) struct Node {
 }
 
 enum News {
-    Answer(Answer),
+    ReceivedReply(ReceivedReply),
     Event(Event),
     Time,
     Leave,
@@ -100,7 +100,7 @@ impl Node {
             let news = tokio::select! {
                 // A node that leaves says nothing more: "stopped" would make it look free for the
                 // next job.
-                answer = self.exchange.answer(&report), if !self.is_leaving => News::Answer(answer),
+                answer = self.exchange.answer(&report), if !self.is_leaving => News::ReceivedReply(answer),
                 Some(event) = self.events.recv() => News::Event(event),
                 Some(done) = self.attempts.join_next() => News::AttemptDone(done),
                 () = tokio::time::sleep(tick) => News::Time,
@@ -113,8 +113,8 @@ impl Node {
 
     fn take_in(&mut self, news: News) -> Result<(), AgentError> {
         match news {
-            News::Answer(Answer { wanted, sequence, sent_at }) => {
-                let Wanted { desired, specs } = wanted;
+            News::ReceivedReply(ReceivedReply { wanted, sequence, sent_at }) => {
+                let SyncReply { desired, specs } = wanted;
                 self.specs = specs;
                 let actions = self.machine.on_desired(&desired, sequence, sent_at, clock::now());
                 self.carry_out(actions)?;
@@ -171,7 +171,7 @@ impl Node {
             match action {
                 Action::Journal(record) => self.write_down(&record)?,
                 Action::Start(assignment) => self.start(assignment),
-                Action::Go(epoch) => self.tell(epoch, Told::Go),
+                Action::Go(epoch) => self.tell(epoch, AttemptSignal::Go),
                 Action::Notice { epoch, within } => {
                     let work = self.context.home.work(epoch);
                     // The signal that follows says as much, if not for how long.
@@ -179,7 +179,7 @@ impl Node {
                         tracing::warn!(%epoch, %error, "cannot leave word of an eviction");
                     }
                 }
-                Action::Signal { epoch, signal } => self.tell(epoch, Told::Signal(signal)),
+                Action::Signal { epoch, signal } => self.tell(epoch, AttemptSignal::Signal(signal)),
                 // The loop compares what it would say with what it said last; no order is needed.
                 Action::Report => {}
                 Action::End => self.is_over = true,
@@ -188,7 +188,7 @@ impl Node {
         Ok(())
     }
 
-    fn tell(&self, epoch: Epoch, what: Told) {
+    fn tell(&self, epoch: Epoch, what: AttemptSignal) {
         if let Some(attempt) = self.told.get(&epoch) {
             // Fails only if it has just ended.
             let _ = attempt.send(what);

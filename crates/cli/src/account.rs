@@ -13,8 +13,8 @@ use crate::dry::DryRun;
 use crate::failure::{CliResult, Failure, quoted};
 use crate::nearest;
 use crate::output::{self, Print};
-use crate::place::StateDirArg;
 use crate::scope::SubscriptionScope;
+use crate::server_location::StateDirArg;
 use crate::values;
 
 const HEADER: [&str; 4] = ["Name", "SubscriptionId", "State", "IsDefault"];

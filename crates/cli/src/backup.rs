@@ -14,7 +14,7 @@ use muster_server::state_dir::StateDir;
 use crate::env::shell_quoted;
 use crate::failure::{CliResult, Failure, printable};
 use crate::output::{self, Print};
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 
 /// Of files that are left out; manifest.json has them all.
 const LEFT_OUT_LINES_MAX: usize = 20;

@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::nearest;
-use crate::place::Server;
+use crate::server_location::Server;
 
 /// Any is accepted; this is the newest stable one whose documents we write.
 const API_VERSION: &str = "2026-09-01";
@@ -51,7 +51,7 @@ pub struct Client {
 }
 
 /// An answer that is no error.
-pub struct Answer {
+pub struct ApiResponse {
     pub status: StatusCode,
     /// Where a long-running operation can be followed.
     pub operation: Option<String>,
@@ -173,7 +173,7 @@ impl Client {
     }
 
     /// A link that the server gave: the next page, or the state of an operation.
-    pub async fn follow(&self, link: &str) -> CliResult<Answer> {
+    pub async fn follow(&self, link: &str) -> CliResult<ApiResponse> {
         let rest = link.strip_prefix(self.server.url.trim_end_matches('/'));
         if !rest.is_some_and(|rest| rest.starts_with('/')) {
             return Err(Failure::error(format!(
@@ -185,29 +185,29 @@ impl Client {
         self.send(Method::GET, link, None).await
     }
 
-    pub async fn put(&self, route: &Route, body: String) -> CliResult<Answer> {
+    pub async fn put(&self, route: &Route, body: String) -> CliResult<ApiResponse> {
         self.send(Method::PUT, &self.url(route, &[]), Some(body)).await
     }
 
-    pub async fn patch(&self, route: &Route, body: String) -> CliResult<Answer> {
+    pub async fn patch(&self, route: &Route, body: String) -> CliResult<ApiResponse> {
         match self.send(Method::PATCH, &self.url(route, &[]), Some(body)).await {
             Err(failure) => Err(self.explained(route, failure).await),
             answered => answered,
         }
     }
 
-    pub async fn post(&self, route: &Route) -> CliResult<Answer> {
+    pub async fn post(&self, route: &Route) -> CliResult<ApiResponse> {
         self.post_body(route, String::new()).await
     }
 
-    pub async fn post_body(&self, route: &Route, body: String) -> CliResult<Answer> {
+    pub async fn post_body(&self, route: &Route, body: String) -> CliResult<ApiResponse> {
         match self.send(Method::POST, &self.url(route, &[]), Some(body)).await {
             Err(failure) => Err(self.explained(route, failure).await),
             answered => answered,
         }
     }
 
-    pub async fn delete(&self, route: &Route) -> CliResult<Answer> {
+    pub async fn delete(&self, route: &Route) -> CliResult<ApiResponse> {
         let url = self.url(route, &[("underlyingResourceAction", "Delete")]);
         self.send(Method::DELETE, &url, None).await
     }
@@ -258,7 +258,12 @@ impl Client {
         route.url(&self.server.url, &query).expect("every route that is asked for has a path")
     }
 
-    async fn send(&self, method: Method, url: &str, body: Option<String>) -> CliResult<Answer> {
+    async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        body: Option<String>,
+    ) -> CliResult<ApiResponse> {
         let attempt = || {
             let request = self.http.request(method.clone(), url);
             let request = request.header(header::AUTHORIZATION, self.token.borrow().clone());
@@ -282,14 +287,14 @@ impl Client {
         pacing::send(method, Again::WhenTold, make, |why| self.unreachable(why)).await
     }
 
-    async fn read_answer(&self, response: reqwest::Response) -> CliResult<Answer> {
+    async fn read_answer(&self, response: reqwest::Response) -> CliResult<ApiResponse> {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.map_err(|why| self.unreachable(why))?.to_vec();
         if !status.is_success() {
             return Err(refusal(status, &body));
         }
         let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::to_owned);
-        Ok(Answer {
+        Ok(ApiResponse {
             status,
             operation: text(OPERATION_HEADER),
             location: text(header::LOCATION),
@@ -364,7 +369,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl ApiResponse {
     pub fn document<T: DeserializeOwned>(&self) -> CliResult<T> {
         read(&self.body)
     }

@@ -21,7 +21,7 @@ use muster_server::Isolation;
 use crate::config::{Config, Flags};
 use crate::failure::{CliResult, Failure};
 use crate::output::{self, PrintForPeople};
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 use finding::{Finding, State};
 
 /// Milliseconds where all is well. Each part is given up after its own time, so that nothing can hang.

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 
 use crate::failure::{CliResult, Failure};
 use crate::output;
-use crate::place::StateDirArg;
 use crate::progress::Progress;
+use crate::server_location::StateDirArg;
 use crate::server_process::{self, Figures, Running};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use muster_wire::cloud::CLOUD_NAME;
 
 use crate::failure::{CliResult, Failure};
 use crate::output;
-use crate::place::{self, Server, StateDirArg};
+use crate::server_location::{self, Server, StateDirArg};
 
 /// What this program is called.
 const NAME: &str = "muster";
@@ -147,15 +147,15 @@ fn variables(server: &Server) -> CliResult<Variables> {
 /// Beside the login: a server's own bundle is in its state directory, which may be on another machine.
 fn own_bundle(server: &Server) -> CliResult<String> {
     let ca_pem = String::from_utf8_lossy(&server.ca_pem);
-    let written = pki::write_bundle(&place::own_dir(&server.url)?, &ca_pem);
+    let written = pki::write_bundle(&server_location::own_dir(&server.url)?, &ca_pem);
     text(&written.map_err(|why| Failure::of(&why))?.path)
 }
 
 /// az makes it. One for each address, as az never reads a cloud's addresses twice.
 fn az_dir(server: &Server) -> CliResult<PathBuf> {
     match &server.dir {
-        Some(dir) => Ok(dir.root().join("az").join(place::file_name_of(&server.url))),
-        None => Ok(place::own_dir(&server.url)?.join("az")),
+        Some(dir) => Ok(dir.root().join("az").join(server_location::file_name_of(&server.url))),
+        None => Ok(server_location::own_dir(&server.url)?.join("az")),
     }
 }
 

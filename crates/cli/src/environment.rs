@@ -66,12 +66,12 @@ enum Conda {
 /// A folder with a Dockerfile.
 #[derive(Debug, Clone, PartialEq)]
 struct Context {
-    place: Place,
+    place: ContextSource,
     dockerfile: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Place {
+enum ContextSource {
     Local(PathBuf),
     Url(String),
 }
@@ -153,8 +153,8 @@ fn context(said: &Reader<'_>) -> CliResult<Option<Context>> {
         return Err(said.wrong("build", node, "its path, the folder with the Dockerfile"));
     };
     let place = match path.contains("://") {
-        true => Place::Url(path),
-        false => Place::Local(local(&build, &path)),
+        true => ContextSource::Url(path),
+        false => ContextSource::Local(local(&build, &path)),
     };
     Ok(Some(Context { place, dockerfile }))
 }
@@ -199,8 +199,8 @@ pub async fn settle(
     let mut build = None;
     if let Some(Context { place, dockerfile }) = &described.build {
         let context_uri = match place {
-            Place::Url(url) => url.clone(),
-            Place::Local(path) => {
+            ContextSource::Url(url) => url.clone(),
+            ContextSource::Local(path) => {
                 let what = format!("{}environment.build.path", described.place(described.at));
                 let local = Local::read(&what, path)?;
                 known = upload::of_text(&local.object_hash()?);

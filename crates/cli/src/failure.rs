@@ -30,11 +30,11 @@ pub enum Failure {
     OutputClosed,
     /// The user left; the job did not end.
     Interrupted,
-    Told(Box<Told>),
+    ReportedFailure(Box<ReportedFailure>),
 }
 
 #[derive(Debug)]
-pub struct Told {
+pub struct ReportedFailure {
     exit: u8,
     message: String,
     hint: Option<String>,
@@ -48,7 +48,7 @@ pub struct Told {
 
 impl Failure {
     fn new(exit: u8, message: impl Into<String>) -> Failure {
-        let told = Told {
+        let told = ReportedFailure {
             exit,
             message: message.into(),
             hint: None,
@@ -56,7 +56,7 @@ impl Failure {
             status: None,
             target: None,
         };
-        Failure::Told(Box::new(told))
+        Failure::ReportedFailure(Box::new(told))
     }
 
     pub fn error(message: impl Into<String>) -> Failure {
@@ -97,7 +97,7 @@ impl Failure {
             400..=499 => Failure::refused(text),
             _ => Failure::error(text).passing(),
         };
-        if let Failure::Told(told) = &mut failure {
+        if let Failure::ReportedFailure(told) = &mut failure {
             told.status = Some(status);
             told.target.clone_from(&detail.target);
         }
@@ -106,7 +106,7 @@ impl Failure {
 
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
-        if let Failure::Told(told) = &mut self {
+        if let Failure::ReportedFailure(told) = &mut self {
             told.hint = Some(hint.into());
         }
         self
@@ -114,38 +114,38 @@ impl Failure {
 
     #[must_use]
     pub fn passing(mut self) -> Failure {
-        if let Failure::Told(told) = &mut self {
+        if let Failure::ReportedFailure(told) = &mut self {
             told.is_passing = true;
         }
         self
     }
 
     pub fn is_passing(&self) -> bool {
-        matches!(self, Failure::Told(told) if told.is_passing)
+        matches!(self, Failure::ReportedFailure(told) if told.is_passing)
     }
 
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Failure::Told(told) if told.exit == NOT_FOUND)
+        matches!(self, Failure::ReportedFailure(told) if told.exit == NOT_FOUND)
     }
 
     /// What it was about is not there, or not as it was any more.
     pub fn is_too_late(&self) -> bool {
-        matches!(self, Failure::Told(told) if matches!(told.status, Some(404 | 409)))
+        matches!(self, Failure::ReportedFailure(told) if matches!(told.status, Some(404 | 409)))
     }
 
     /// The server refused this property, and no other.
     pub fn is_about(&self, property: &str) -> bool {
         let last = |target: &String| target.rsplit('.').next() == Some(property);
-        matches!(self, Failure::Told(told) if told.target.as_ref().is_some_and(last))
+        matches!(self, Failure::ReportedFailure(told) if told.target.as_ref().is_some_and(last))
     }
 
     pub fn is_refused(&self) -> bool {
-        matches!(self, Failure::Told(told) if told.exit == REFUSED)
+        matches!(self, Failure::ReportedFailure(told) if told.exit == REFUSED)
     }
 
     pub fn hinted(&self) -> Option<&str> {
         match self {
-            Failure::Told(told) => told.hint.as_deref(),
+            Failure::ReportedFailure(told) => told.hint.as_deref(),
             Failure::OutputClosed | Failure::Interrupted => None,
         }
     }
@@ -155,7 +155,7 @@ impl Failure {
         match self {
             Failure::OutputClosed => ExitCode::SUCCESS,
             Failure::Interrupted => ExitCode::from(INTERRUPTED),
-            Failure::Told(told) => {
+            Failure::ReportedFailure(told) => {
                 let bold = |colour: AnsiColor| Style::new().bold().fg_color(Some(colour.into()));
                 let (red, cyan) = (bold(AnsiColor::Red), bold(AnsiColor::Cyan));
                 output::say(&format!("{red}error:{red:#} {}", told.message));
@@ -174,7 +174,7 @@ impl std::fmt::Display for Failure {
         match self {
             Failure::OutputClosed => f.write_str("nobody reads the output"),
             Failure::Interrupted => f.write_str("interrupted"),
-            Failure::Told(told) => f.write_str(&told.message),
+            Failure::ReportedFailure(told) => f.write_str(&told.message),
         }
     }
 }
@@ -225,7 +225,7 @@ mod tests {
 
     fn exit_of(failure: &Failure) -> u8 {
         match failure {
-            Failure::Told(told) => told.exit,
+            Failure::ReportedFailure(told) => told.exit,
             Failure::OutputClosed => 0,
             Failure::Interrupted => INTERRUPTED,
         }

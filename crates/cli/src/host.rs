@@ -15,8 +15,8 @@ use crate::dry::{DryRun, Plan};
 use crate::failure::{CliResult, quoted};
 use crate::names::{self, Name};
 use crate::output::{self, Print};
-use crate::place::StateDirArg;
 use crate::scope::Scope;
+use crate::server_location::StateDirArg;
 use crate::values;
 
 const HEADER: [&str; 9] =

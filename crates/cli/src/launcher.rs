@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use uzers::os::unix::UserExt as _;
 
 use crate::failure::{CliResult, Failure, quoted};
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 
 /// Nodes that root makes for somebody else are not kept where that one could exchange them for something else.
 const NODES: &str = "/var/lib/muster-nodes";

@@ -8,7 +8,7 @@
 //!
 //! * [`failure`]: how a command ends badly; [`output`]: where everything that is printed goes;
 //! * [`defaults`], [`scope`]: which workspace a command is about;
-//! * [`place`], [`client`], [`operation`]: finding the server, asking it, waiting for what takes long;
+//! * [`server_location`], [`client`], [`operation`]: finding the server, asking it, waiting for what takes long;
 //! * one module per command or group of commands.
 
 mod account;
@@ -47,13 +47,13 @@ mod names;
 mod nearest;
 mod operation;
 mod output;
-mod place;
 mod progress;
 mod quota;
 mod resource;
 mod role;
 mod scope;
 mod serve;
+mod server_location;
 mod server_process;
 mod sim;
 mod status;

@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::defaults;
 use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::output;
-use crate::place::{self, StateDirArg};
+use crate::server_location::{self, StateDirArg};
 
 const FILE: &str = "login.json";
 
@@ -126,7 +126,7 @@ pub async fn run(args: &Args) -> CliResult {
         .hint("a service principal's client id is its object id in `muster user list`"));
     }
     // A copy, as the state directory may be another's, or go.
-    let ca_file = place::own_dir(&url)?.join("ca.pem");
+    let ca_file = server_location::own_dir(&url)?.join("ca.pem");
     files::write(&ca_file, &ca_pem, files::PUBLIC).map_err(|why| Failure::of(&why))?;
     let login = Login { url, key, ca_file };
     login.write(&path)?;

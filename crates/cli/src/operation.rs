@@ -6,7 +6,7 @@ use muster_wire::error::ErrorDetail;
 use muster_wire::operation::OperationDocument;
 use reqwest::StatusCode;
 
-use crate::client::{Answer, Client};
+use crate::client::{ApiResponse, Client};
 use crate::failure::{CliResult, Failure, message, printable};
 use crate::output;
 use crate::progress::Progress;
@@ -20,7 +20,7 @@ const POLL_MAX: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until the operation that `answer` began is over; `what` is a line of talk, such as "creating cpu".
-pub async fn follow(client: &Client, answer: &Answer, what: String) -> CliResult {
+pub async fn follow(client: &Client, answer: &ApiResponse, what: String) -> CliResult {
     let Some(link) = answer.operation.as_deref() else {
         return match answer.location.as_deref().filter(|_| answer.status == StatusCode::ACCEPTED) {
             Some(link) => follow_location(client, link, what).await,

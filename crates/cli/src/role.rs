@@ -16,7 +16,7 @@ use crate::dry::{DryRun, Plan};
 use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::names::{self, MaybeName};
 use crate::output::{self, Print};
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 use crate::values;
 
 const HEADER: [&str; 4] = ["Principal", "Role", "Scope", "Name"];
@@ -52,7 +52,7 @@ pub struct CreateArgs {
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: AssignmentArgs,
     #[command(flatten)]
     print: Print,
 }
@@ -82,7 +82,7 @@ pub struct DeleteArgs {
     #[command(flatten)]
     print: Print,
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: AssignmentArgs,
 }
 
 /// List the roles that there are
@@ -98,7 +98,7 @@ pub struct DefinitionListArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct Wanted {
+struct AssignmentArgs {
     /// The user: a name or an object id
     #[arg(long, value_name = "USER", value_parser = values::name, add = complete::users())]
     assignee: String,
@@ -167,7 +167,7 @@ pub async fn run(command: Command) -> CliResult {
 }
 
 async fn create(args: &CreateArgs) -> CliResult {
-    let Wanted { assignee, role, scope, place } = &args.wanted;
+    let AssignmentArgs { assignee, role, scope, place } = &args.wanted;
     let client = Client::connect(place.find()?).await?;
     let user = AccessRoute::User { name: assignee.as_str().into() };
     // By name, where the caller may look names up; otherwise the server says whether it is an object id.

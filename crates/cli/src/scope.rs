@@ -8,7 +8,7 @@ use crate::defaults::Setting;
 use crate::env::shell_quoted;
 use crate::failure::{CliResult, quoted};
 use crate::output;
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 use crate::values;
 
 const DEFAULT_NAME: &str = "default";

@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use crate::client;
 use crate::env::shell_quoted;
 use crate::failure::{CliResult, Failure};
-use crate::place::Server;
+use crate::server_location::Server;
 
 /// Which process holds the directory. `told` is the one that `connection.json` names: it counts where the file system
 /// calls its device by another name than the kernel's list of locks does.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::client::NoMetrics;
 use crate::failure::{CliResult, Failure};
 use crate::output::{self, PrintForPeople};
-use crate::place::{Server, StateDirArg};
+use crate::server_location::{Server, StateDirArg};
 use crate::{client, server_process};
 
 /// It is on this machine: one that takes longer does not respond.

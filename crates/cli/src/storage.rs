@@ -1,13 +1,13 @@
 //! `muster storage`: the upkeep of the blob storage.
 
 use clap::Subcommand;
-use muster_wire::datastore::{SweepRequest, Swept};
+use muster_wire::datastore::{Collected, GarbageRequest};
 use muster_wire::{Route, StorageRoute, to_json};
 
 use crate::client::Client;
 use crate::failure::CliResult;
 use crate::output::{self, Print};
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 use crate::values;
 
 /// Look after the blob storage
@@ -45,9 +45,9 @@ pub async fn run(command: Command) -> CliResult {
     let Command::Gc(args) = command;
     let client = Client::connect(args.place.find()?).await?;
     let (grace_seconds, block_seconds) = (args.grace_seconds, args.block_seconds);
-    let body = to_json(&SweepRequest { dry_run: args.dry_run, grace_seconds, block_seconds });
+    let body = to_json(&GarbageRequest { dry_run: args.dry_run, grace_seconds, block_seconds });
     let route = Route::Storage(StorageRoute::StorageSweep);
-    let swept: Swept = client.post_body(&route, body).await?.document()?;
+    let swept: Collected = client.post_body(&route, body).await?.document()?;
     args.print.show(&swept, || {
         let [files, bytes, kept] = [swept.files, swept.bytes, swept.kept].map(|it| it.to_string());
         let gone = if swept.dry_run { "Would go" } else { "Gone" };

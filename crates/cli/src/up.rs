@@ -19,9 +19,9 @@ use crate::env::{program, shell_quoted};
 use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::launcher::{self, Account};
 use crate::logging;
-use crate::logging::file::{LogFile, Place};
+use crate::logging::file::{LogFile, LogTarget};
 use crate::output;
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 
 /// The region of workspaces that are made on first use; clients show it, nothing depends on it.
 const LOCATION: &str = "eastus";
@@ -114,7 +114,7 @@ pub fn start(args: &Start, workspaces: Workspaces) -> CliResult {
 fn log_file(config: &Config) -> CliResult<Option<LogFile>> {
     let Some(path) = config.path("log-file") else { return Ok(None) };
     let number = |key| config.number(key).expect("it has a default");
-    let place = Place {
+    let place = LogTarget {
         path: path.clone(),
         bytes_max: number("log-max-mb") << 20,
         files_max: number("log-max-files"),

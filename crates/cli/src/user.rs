@@ -12,7 +12,7 @@ use crate::dry::{DryRun, Plan};
 use crate::failure::{CliResult, printable, quoted};
 use crate::names::{self, Name};
 use crate::output::{self, Print};
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 
 const HEADER: [&str; 5] = ["Name", "Type", "Object id", "Created", "Key made"];
 

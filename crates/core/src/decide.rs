@@ -14,9 +14,9 @@ mod cluster;
 mod foresee;
 mod grow;
 mod host;
-mod place;
 mod power;
 mod reserve;
+mod start;
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ pub(crate) fn decide_within(tx: &mut Transaction<'_>) {
     }
     let mut regions = BTreeSet::new();
     loop {
-        regions.extend(tx.world.volatile.wishes.take_changed());
+        regions.extend(tx.world.volatile.growth.take_changed());
         let due = tx.world.volatile.due(tx.now.wall);
         if due.is_empty() && regions.is_empty() {
             if retire_hosts(tx) {
@@ -99,16 +99,16 @@ pub(crate) fn decide_everything_within(tx: &mut Transaction<'_>) {
     for (_, node) in overdue {
         give_up_boot(tx, node);
     }
-    tx.world.volatile.wishes.take_changed();
+    tx.world.volatile.growth.take_changed();
     loop {
         let before = tx.changes.len();
         let clusters: Vec<ClusterId> = tx.world.clusters().map(|cluster| cluster.id).collect();
         for cluster in clusters {
             decide_cluster(tx, cluster, &mut BTreeSet::new());
         }
-        let regions = tx.world.volatile.wishes.scopes().into_iter().collect();
+        let regions = tx.world.volatile.growth.scopes().into_iter().collect();
         grow::regions(tx, regions);
-        tx.world.volatile.wishes.take_changed();
+        tx.world.volatile.growth.take_changed();
         if tx.changes.len() == before && !retire_hosts(tx) {
             return;
         }
@@ -119,7 +119,7 @@ pub(crate) fn decide_everything_within(tx: &mut Transaction<'_>) {
 fn retire_hosts(tx: &mut Transaction<'_>) -> bool {
     let hosts = tx.world.hosts().removing();
     let empty: Vec<HostName> = hosts
-        .filter(|host| tx.world.housed(&host.name).is_none())
+        .filter(|host| tx.world.host_nodes(&host.name).is_none())
         .map(|host| host.name.clone())
         .collect();
     for host in &empty {
@@ -153,7 +153,7 @@ fn decide_cluster(
         tx.world.volatile.forget_cluster(cluster);
         return;
     };
-    if tx.world.volatile.wishes.is_any_in(&scope) {
+    if tx.world.volatile.growth.is_any_in(&scope) {
         regions.insert((*scope).clone());
     }
     let home = tx.world.cluster(cluster).map(|cluster| cluster.workspace);
@@ -165,7 +165,7 @@ fn decide_cluster(
         return;
     }
     tx.world.volatile.settled(cluster, wake);
-    if grow::wishes(tx, cluster, &scope) {
+    if grow::growth(tx, cluster, &scope) {
         regions.insert((*scope).clone());
     }
 }

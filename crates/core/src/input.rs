@@ -144,14 +144,14 @@ pub struct AssetRequest {
     pub workspace: WorkspaceKey,
     pub kind: AssetKind,
     pub name: Box<str>,
-    pub wish: AssetWish,
+    pub action: AssetAction,
     pub by: Caller,
     /// What the rows show; filled in where they can be looked at.
     pub known: KnownAsset,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AssetWish {
+pub enum AssetAction {
     /// Makes a version, or changes what is written on it. Without a word about the archive it stays where it is.
     Put {
         version: Box<str>,
@@ -170,12 +170,12 @@ pub enum AssetWish {
     DeleteContainer,
 }
 
-impl AssetWish {
+impl AssetAction {
     /// The version that it is about.
     pub fn version(&self) -> Option<&str> {
         match self {
-            AssetWish::Put { version, .. } | AssetWish::Delete { version } => Some(version),
-            AssetWish::PutContainer { .. } | AssetWish::DeleteContainer => None,
+            AssetAction::Put { version, .. } | AssetAction::Delete { version } => Some(version),
+            AssetAction::PutContainer { .. } | AssetAction::DeleteContainer => None,
         }
     }
 }
@@ -404,13 +404,13 @@ impl KnownJob {
 pub struct JobEdit {
     pub workspace: WorkspaceKey,
     pub name: Box<str>,
-    pub wish: JobWish,
+    pub action: JobAction,
     /// What the rows show; filled in where they can be looked at.
     pub known: Option<KnownJob>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JobWish {
+pub enum JobAction {
     Patch(JobPatch),
     Delete,
 }

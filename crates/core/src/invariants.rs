@@ -251,14 +251,14 @@ fn check_lease(world: &World, node: &Node) -> Result<(), Broken> {
 /// A host that is asked for a node has room for all that it has. One may have become smaller under nodes that it
 /// has already.
 fn check_host(world: &World, host: &Host) -> Result<(), Broken> {
-    let Some(housed) = world.housed(&host.name) else { return Ok(()) };
+    let Some(host_nodes) = world.host_nodes(&host.name) else { return Ok(()) };
     let is_asked = || {
-        let mut nodes = housed.nodes.iter().filter_map(|node| world.node(*node));
+        let mut nodes = host_nodes.nodes.iter().filter_map(|node| world.node(*node));
         nodes.any(|node| node.phase() == NodePhase::Requested)
     };
     let may_exceed = host.name.is_local() && world.settings.over_commit;
-    if !may_exceed && !housed.used.fits_into(host.capacity) && is_asked() {
-        let about = format!("{}: {:?} of {:?}", host.name, housed.used, host.capacity);
+    if !may_exceed && !host_nodes.used.fits_into(host.capacity) && is_asked() {
+        let about = format!("{}: {:?} of {:?}", host.name, host_nodes.used, host.capacity);
         return broken(Promise::HostsHold, about);
     }
     Ok(())

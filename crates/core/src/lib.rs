@@ -51,9 +51,9 @@ pub use change::{Change, Effect, EffectKind, MemberChange, NodeRequest};
 pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{
-    AccessRequest, AssetRequest, AssetWish, ClusterPatch, DeployRequest, DeployStep, DeployWhat,
-    Foreseen, GovernanceRequest, GroupPatch, HostRequest, Input, InputResult, JobEdit, JobPatch,
-    JobRequest, JobWish, KnownAsset, KnownJob, NewHost, NewLock, NewUser, RefusalKind, Refused,
+    AccessRequest, AssetAction, AssetRequest, ClusterPatch, DeployRequest, DeployStep, DeployWhat,
+    Foreseen, GovernanceRequest, GroupPatch, HostRequest, Input, InputResult, JobAction, JobEdit,
+    JobPatch, JobRequest, KnownAsset, KnownJob, NewHost, NewLock, NewUser, RefusalKind, Refused,
     Reply, SaveRequest, WorkspacePatch,
 };
 pub use observations::desired_for;
@@ -62,6 +62,6 @@ pub use requests::check_region;
 pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};
 pub use world::{
-    Ahead, Candidate, ClusterIndex, ClusterNames, Housed, Queue, QuotaShort, QuotaUse, Settings,
+    Ahead, Candidate, ClusterIndex, ClusterNames, HostNodes, Queue, QuotaShort, QuotaUse, Settings,
     World, WorldRows,
 };

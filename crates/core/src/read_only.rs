@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::agent::{Desired, Report};
 use crate::input::{
-    AccessRequest, AssetWish, GovernanceRequest, HostRequest, Input, JobWish, Reply,
+    AccessRequest, AssetAction, GovernanceRequest, HostRequest, Input, JobAction, Reply,
 };
 use crate::model::{HostState, NodePhase, Power};
 use crate::observations::{desired_for, is_given_up};
@@ -151,7 +151,7 @@ pub fn is_taken_on_reserve(input: &Input) -> bool {
         | Input::SetQuota { .. }
         | Input::PutDatastore { .. } => false,
         Input::PowerInstance { power, .. } => *power == Power::Stop,
-        Input::EditJob(edit) => edit.wish == JobWish::Delete,
+        Input::EditJob(edit) => edit.action == JobAction::Delete,
         Input::ChangeAccess(request) => match **request {
             AccessRequest::SetKey { ref digest, .. } => digest.is_none(),
             AccessRequest::DeleteUser { .. } | AccessRequest::RemoveRole { .. } => true,
@@ -170,9 +170,9 @@ pub fn is_taken_on_reserve(input: &Input) -> bool {
         },
         // A trial changes nothing.
         Input::Deploy(request) => request.is_trial,
-        Input::ChangeAsset(request) => match request.wish {
-            AssetWish::Delete { .. } | AssetWish::DeleteContainer => true,
-            AssetWish::Put { .. } | AssetWish::PutContainer { .. } => false,
+        Input::ChangeAsset(request) => match request.action {
+            AssetAction::Delete { .. } | AssetAction::DeleteContainer => true,
+            AssetAction::Put { .. } | AssetAction::PutContainer { .. } => false,
         },
     }
 }

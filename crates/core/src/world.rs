@@ -4,8 +4,8 @@
 //! a row nor an event (lease renewals, what to look at next) lives in [`volatile`] and is made anew at start.
 
 mod find;
+mod host_nodes;
 mod hosting;
-mod housed;
 mod index;
 mod queue;
 mod quotas;
@@ -15,7 +15,7 @@ mod volatile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use housed::Housed;
+pub use host_nodes::HostNodes;
 pub use index::ClusterIndex;
 use index::Index;
 pub(crate) use queue::nodes_for;
@@ -407,7 +407,7 @@ impl World {
             }
             self.volatile.touch_choosing();
             // Whoever waits for room on its host may be in any region.
-            self.volatile.wishes.reconsider_all(!self.is_boundless());
+            self.volatile.growth.reconsider_all(!self.is_boundless());
             return;
         }
         match self.nodes.insert(id, Arc::clone(&node)) {
@@ -432,7 +432,8 @@ impl World {
         };
         self.hosts.apply(change);
         let is_open = self.is_open(name);
-        let nodes = self.housed(name).map(|housed| housed.nodes.clone()).unwrap_or_default();
+        let nodes =
+            self.host_nodes(name).map(|host_nodes| host_nodes.nodes.clone()).unwrap_or_default();
         for node in nodes {
             let node = Arc::clone(&self.nodes[&node]);
             self.index.remove_node(&node);
@@ -442,7 +443,7 @@ impl World {
         if let Some(intent) = intent {
             self.touch_within(&intent);
         }
-        self.volatile.wishes.reconsider_all(true);
+        self.volatile.growth.reconsider_all(true);
     }
 
     fn put_account(&mut self, account: Account) {

@@ -20,7 +20,7 @@ use self::yaml::Node;
 use crate::brief;
 use crate::notes::Notes;
 use crate::pip::{self, PipError, Requirement};
-use crate::python::{BadWish, Wish};
+use crate::python::{BadPythonRequest, PythonRequest};
 use crate::variables::{self, Unfit, VARIABLES_MAX};
 
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
@@ -73,7 +73,7 @@ pub enum CondaError {
     )]
     Unknown { name: String, guess: Option<String> },
     #[error("the Python that is asked for, {text}, cannot be had: {why}")]
-    Python { text: String, why: BadWish },
+    Python { text: String, why: BadPythonRequest },
     #[error(
         "the conda file has {count} variables, at most {VARIABLES_MAX} are taken; leave some out"
     )]
@@ -222,10 +222,10 @@ impl<'a> Reading<'a> {
         let bad = |why| CondaError::Dependency { text: brief(text), why };
         let spec = Spec::parse(text).map_err(bad)?;
         if spec.name == "python" {
-            let wish = spec.python_wish();
+            let wish = spec.python_request();
             let Some(wish) = wish else { return Ok(()) };
             let wrong = |why| CondaError::Python { text: brief(&wish), why };
-            self.python = Some(Wish::parse(&wish).map_err(wrong)?.text().into());
+            self.python = Some(PythonRequest::parse(&wish).map_err(wrong)?.text().into());
             return Ok(());
         }
         let name = match self.names.of(&spec.name) {

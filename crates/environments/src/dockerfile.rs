@@ -22,7 +22,7 @@ use self::words::BadWords;
 use crate::brief;
 use crate::conda::{CondaError, Names};
 use crate::pip::{self, PipError};
-use crate::python::Wish;
+use crate::python::PythonRequest;
 use crate::table::package;
 use crate::variables::VARIABLES_MAX;
 
@@ -201,7 +201,7 @@ fn wish_of(image: &str) -> Option<String> {
     let image = image.trim_matches('\'');
     let (name, tag) = image.rsplit('/').next()?.split_once(':')?;
     let end = tag.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(tag.len());
-    let wish = Wish::parse(&tag[..end]).ok()?;
+    let wish = PythonRequest::parse(&tag[..end]).ok()?;
     (name == "python").then(|| wish.text())
 }
 

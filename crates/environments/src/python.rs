@@ -27,33 +27,33 @@ impl fmt::Display for Version {
 
 /// What a user asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish(Vec<Specifier>);
+pub struct PythonRequest(Vec<Specifier>);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadWish {
+pub enum BadPythonRequest {
     #[error("it is no version of Python; write 3.11, or bounds as in >=3.9,<3.13")]
     Unreadable,
     #[error("Python {0} is not supported; write it for Python 3 and name one of its versions")]
     NotThree(u32),
 }
 
-impl Wish {
+impl PythonRequest {
     /// `3.10`, `3.10.4`, `3`, `==3.10.*`, `>=3.8,<3.12`.
-    pub fn parse(text: &str) -> Result<Wish, BadWish> {
+    pub fn parse(text: &str) -> Result<PythonRequest, BadPythonRequest> {
         let text = text.trim();
         let all = match text.starts_with(|c: char| c.is_ascii_digit()) {
             true => specifiers(&format!("=={text}")),
             false => specifiers(text),
         };
-        let all = all.ok_or(BadWish::Unreadable)?;
+        let all = all.ok_or(BadPythonRequest::Unreadable)?;
         for one in &all {
-            let (major, _) = numbers(&one.version).ok_or(BadWish::Unreadable)?;
+            let (major, _) = numbers(&one.version).ok_or(BadPythonRequest::Unreadable)?;
             let is_exact = matches!(one.operator, "==" | "~=" | "===");
             if is_exact && major != 3 {
-                return Err(BadWish::NotThree(major));
+                return Err(BadPythonRequest::NotThree(major));
             }
         }
-        Ok(Wish(all))
+        Ok(PythonRequest(all))
     }
 
     /// In one spelling: `3.10` where it is one version, else its bounds.
@@ -153,7 +153,7 @@ impl Interpreters {
     }
 
     /// The one for this wish, and a sentence for the user if it is not what they asked for. `None`: there is none at all.
-    pub fn choose(&self, wish: Option<&Wish>) -> Option<(Chosen<'_>, Option<String>)> {
+    pub fn choose(&self, wish: Option<&PythonRequest>) -> Option<(Chosen<'_>, Option<String>)> {
         let usual = self.usual.as_ref()?;
         let as_usual = Chosen { interpreter: usual, is_elsewhere: false };
         let Some(wish) = wish.filter(|wish| !wish.admits(usual.version)) else {
@@ -248,15 +248,15 @@ mod tests {
             ("!=3.10.2", "!=3.10.2", vec![8, 9, 10, 11, 12]),
             ("<3.10.2", "<3.10.2", vec![8, 9, 10]),
         ] {
-            let wish = Wish::parse(text).unwrap();
+            let wish = PythonRequest::parse(text).unwrap();
             assert_eq!(wish.text(), spelt, "{text}");
             let found: Vec<u32> = (8..13).filter(|minor| wish.admits(at(*minor))).collect();
             assert_eq!(found, admitted, "{text}");
-            assert_eq!(Wish::parse(&wish.text()).unwrap().text(), spelt, "it reads back");
+            assert_eq!(PythonRequest::parse(&wish.text()).unwrap().text(), spelt, "it reads back");
         }
-        assert_eq!(Wish::parse("2.7"), Err(BadWish::NotThree(2)));
+        assert_eq!(PythonRequest::parse("2.7"), Err(BadPythonRequest::NotThree(2)));
         for bad in ["", "three", "3.x", ">=", "3 .1"] {
-            assert_eq!(Wish::parse(bad), Err(BadWish::Unreadable), "{bad}");
+            assert_eq!(PythonRequest::parse(bad), Err(BadPythonRequest::Unreadable), "{bad}");
         }
     }
 
@@ -279,12 +279,12 @@ mod tests {
             (Some("3.10"), 10, true),
             (Some(">=3.13"), 13, true),
         ] {
-            let wish = wish.map(|wish| Wish::parse(wish).unwrap());
+            let wish = wish.map(|wish| PythonRequest::parse(wish).unwrap());
             let (chosen, said) = machine.choose(wish.as_ref()).unwrap();
             let found = (chosen.interpreter.version.minor, chosen.is_elsewhere);
             assert_eq!((found, said), ((minor, is_elsewhere), None), "{wish:?}");
         }
-        let (chosen, said) = machine.choose(Some(&Wish::parse("3.8").unwrap())).unwrap();
+        let (chosen, said) = machine.choose(Some(&PythonRequest::parse("3.8").unwrap())).unwrap();
         assert_eq!(chosen, Chosen { interpreter: &one(11), is_elsewhere: false });
         let said = said.unwrap();
         let told = "python 3.8 is not on this machine, which has 3.9, 3.10, 3.11, 3.12, 3.13; 3.11 is used. ";

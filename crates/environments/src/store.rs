@@ -56,21 +56,21 @@ pub struct Config {
     pub build_within: Duration,
     /// What all of it may take on disk.
     pub bytes_max: u64,
-    pub habits: Habits,
+    pub timing: Timing,
 }
 
 /// How patient it is.
 #[derive(Debug, Clone, Copy)]
-pub struct Habits {
+pub struct Timing {
     /// For so long nobody tries again what failed: all members of a job ask at once.
     pub failed_for: Duration,
     /// What was wanted since then stays, whatever else has to go.
     pub young_for: Duration,
 }
 
-impl Default for Habits {
-    fn default() -> Habits {
-        Habits { failed_for: Duration::from_secs(60), young_for: Duration::from_secs(600) }
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing { failed_for: Duration::from_secs(60), young_for: Duration::from_secs(600) }
     }
 }
 
@@ -285,7 +285,7 @@ impl Store {
         clusters: &BTreeSet<ClusterId>,
     ) -> io::Result<()> {
         let inner = &self.inner;
-        inner.disk.close_to_others(clusters, inner.config.habits.young_for)?;
+        inner.disk.close_to_others(clusters, inner.config.timing.young_for)?;
         let most = inner.config.bytes_max;
         let mut all = inner.disk.list()?;
         all.sort_by_key(|(_, used)| *used);
@@ -300,7 +300,7 @@ impl Store {
             let gone = {
                 // Who asks for it holds the same lock: either it is young by now, or it is built again.
                 let _entries = inner.entries();
-                match inner.disk.is_older_than(&id, inner.config.habits.young_for) {
+                match inner.disk.is_older_than(&id, inner.config.timing.young_for) {
                     true => Some(inner.disk.set_aside(&id)?),
                     false => None,
                 }
@@ -398,7 +398,7 @@ impl Inner {
         }
         if let Err(message) = &outcome {
             let (message, said) = (message.clone(), progress.borrow().said.clone());
-            let until = Instant::now() + self.config.habits.failed_for;
+            let until = Instant::now() + self.config.timing.failed_for;
             entries.insert(id, Entry::Failed { message, said, until });
         }
         progress.send_modify(|progress| progress.outcome = Some(outcome));

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::brief;
 use crate::conda::{self, BadNames, CondaError, Names, NamesFile};
 use crate::pip::{self, PipError};
-use crate::python::{BadWish, Wish};
+use crate::python::{BadPythonRequest, PythonRequest};
 use crate::variables::{self, VARIABLES_MAX};
 
 const SHIPPED: &str = include_str!("curated.toml");
@@ -90,7 +90,7 @@ pub enum BadTable {
     #[error("the recipe {name} cannot be used")]
     Conda { name: String, source: CondaError },
     #[error("the recipe {name} cannot be used")]
-    Python { name: String, source: BadWish },
+    Python { name: String, source: BadPythonRequest },
     #[error(
         "the recipe {name} cannot give the variable {variable}; give at most {VARIABLES_MAX}, with names of letters, digits and _, \
          none that leads to Python, and no ${{{{ in their values"
@@ -293,7 +293,7 @@ impl Ingredients {
             (Some(_), Some(_)) => return Err(BadTable::Both { name: owned() }),
         };
         if let Some(python) = self.python {
-            let wish = Wish::parse(&python);
+            let wish = PythonRequest::parse(&python);
             let wish = wish.map_err(|source| BadTable::Python { name: owned(), source })?;
             recipe.python = Some(wish.text().into());
         }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_providers::joined::protocol::{
-    ANSWER_BYTES_MAX, BadBody, HostReport, JoinRequest, RELAY, SyncAnswer, SyncRequest, VERSION,
-    Welcome, told,
+    ANSWER_BYTES_MAX, BadBody, HostReport, JoinReply, JoinRequest, RELAY, SyncAnswer, SyncRequest,
+    VERSION, told,
 };
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
@@ -126,10 +126,10 @@ impl Client {
         Ok(Client { http, base: base(server) })
     }
 
-    pub async fn join(&self, request: &JoinRequest) -> Result<Welcome, CallError> {
+    pub async fn join(&self, request: &JoinRequest) -> Result<JoinReply, CallError> {
         let call = self.http.post(format!("{}/join", self.base)).timeout(CALL_TIMEOUT);
         let body = serde_json::to_vec(request).expect("plain fields");
-        Ok(Welcome::parse(&answered(json(call, body), ANSWER_BYTES_MAX).await?)?)
+        Ok(JoinReply::parse(&answered(json(call, body), ANSWER_BYTES_MAX).await?)?)
     }
 
     pub async fn sync(

@@ -9,7 +9,7 @@ use muster_core::ErrorChain;
 use muster_core::ids::ClusterId;
 use muster_core::model::{Recipe, RecipeId};
 use muster_environments::id_of;
-use muster_environments::store::{Config, Habits, State, Store};
+use muster_environments::store::{Config, State, Store, Timing};
 use muster_providers::joined::protocol::{
     EnvironmentState, EnvironmentTerms, HeldEnvironment, WantedEnvironment,
 };
@@ -44,8 +44,8 @@ impl Environments {
         let or = |given: u64, default: u64| if given == 0 { default } else { given };
         let build_within = Duration::from_secs(or(build_within_s, BUILD_WITHIN.as_secs()));
         let bytes_max = or(bytes_max, BYTES_MAX);
-        let habits = Habits::default();
-        let config = Config { dir, uv, indexes, build_within, bytes_max, habits };
+        let timing = Timing::default();
+        let config = Config { dir, uv, indexes, build_within, bytes_max, timing };
         let store = Store::open(config).map_err(HostAgentError::Environments)?;
         let (wanted, states) = (BTreeMap::new(), BTreeMap::new());
         Ok(Environments {

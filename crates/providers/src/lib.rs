@@ -8,9 +8,9 @@
 pub mod conformance;
 pub mod joined;
 pub mod local;
+mod locks;
 pub mod sandboxed;
 pub mod trust;
-mod turns;
 
 use std::io;
 use std::path::PathBuf;

@@ -19,7 +19,7 @@ use muster_sandbox::disk_space::DiskSpace;
 use muster_sandbox::logs;
 use muster_sandbox::protocol::{LOG_TAIL_MAX, Remains};
 
-use crate::turns::Turns;
+use crate::locks::NodeLocks;
 use crate::{BadName, CreateError, DeleteError, ListError, Provider, check_name};
 
 /// From asking an agent to leave to killing it. Longer than the agent gives its jobs.
@@ -42,7 +42,7 @@ pub struct LocalConfig {
 pub struct Local {
     config: LocalConfig,
     stop_grace: Duration,
-    turns: Turns,
+    locks: NodeLocks,
 }
 
 impl Local {
@@ -55,7 +55,7 @@ impl Local {
             ca_file: absolute(config.ca_file),
             ..config
         };
-        Local { config, stop_grace: STOP_GRACE, turns: Turns::default() }
+        Local { config, stop_grace: STOP_GRACE, locks: NodeLocks::default() }
     }
 
     /// How long an agent has to stop its jobs and leave before it is killed.
@@ -76,13 +76,13 @@ impl Provider for Local {
 
     fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
         let home = self.home(&request.name)?;
-        let _turn = self.turns.take(&request.name);
+        let _lock = self.locks.take(&request.name);
         start::start(&self.config, (&request.name, request.cluster), &home)
     }
 
     fn delete(&self, node_name: &str) -> Result<(), DeleteError> {
         let home = self.home(node_name)?;
-        let _turn = self.turns.take(node_name);
+        let _lock = self.locks.take(node_name);
         stop::end_processes(node_name, &home, self.stop_grace)?;
         stop::keep_log(node_name, &home, &self.config.nodes_dir);
         muster_agent::home::remove_tree(home.dir())

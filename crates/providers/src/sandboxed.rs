@@ -27,11 +27,11 @@ use muster_sandbox::protocol::{
     Enforcement, MEMORY_MIN, NODES_MAX, NodePlan, NodeSlot, Remains, Seen, Stop, Taken,
 };
 
-use crate::turns::Turns;
+use crate::locks::NodeLocks;
 use crate::{CreateError, DeleteError, ListError, Provider, check_name};
 pub use machine::Machine;
 pub use relays::{Opened, Sockets};
-use slots::{Elsewhere, NoSlot, Slots, Wish};
+use slots::{Elsewhere, NoSlot, SlotRequest, Slots};
 
 /// From asking a node to leave to killing it. Longer than its agent gives its jobs.
 const STOP_GRACE: Duration = Duration::from_secs(15);
@@ -98,7 +98,7 @@ pub struct SandboxProvider {
     /// Where the helper keeps the nodes; only their records are read here.
     nodes_dir: PathBuf,
     stop_grace: Duration,
-    turns: Turns,
+    locks: NodeLocks,
     slots: Mutex<Slots>,
     /// Nodes that have ended and whose disks were given back.
     emptied: Mutex<BTreeSet<String>>,
@@ -119,7 +119,7 @@ impl SandboxProvider {
             }
             slots.keep(&node, slot);
         }
-        let (turns, slots) = (Turns::default(), Mutex::new(slots));
+        let (locks, slots) = (NodeLocks::default(), Mutex::new(slots));
         let nodes_dir = enforcement.nodes.clone();
         let emptied = Mutex::default();
         let stop_grace = STOP_GRACE;
@@ -128,7 +128,7 @@ impl SandboxProvider {
             lacks_internet,
             nodes_dir,
             stop_grace,
-            turns,
+            locks,
             slots,
             emptied,
         };
@@ -150,15 +150,15 @@ impl SandboxProvider {
         let all = self.config.machine.gpus.iter().map(|gpu| gpu.number);
         let machine: Vec<u16> = all.filter(|gpu| !elsewhere.gpus.contains(gpu)).collect();
         let gpus = request.capacity.gpus;
-        let wish = Wish { cluster: request.cluster, gpus, may_lack: self.config.over_commit };
+        let needed =
+            SlotRequest { cluster: request.cluster, gpus, may_lack: self.config.over_commit };
         let node = || request.name.to_string();
-        let slot =
-            self.slots().take(&request.name, wish, &machine, &elsewhere.users).map_err(|none| {
-                match none {
-                    NoSlot::Full => CreateError::Full { node: node() },
-                    NoSlot::Gpus { free } => CreateError::Gpus { node: node(), wanted: gpus, free },
-                }
-            })?;
+        let slot = self.slots().take(&request.name, needed, &machine, &elsewhere.users).map_err(
+            |none| match none {
+                NoSlot::Full => CreateError::Full { node: node() },
+                NoSlot::Gpus { free } => CreateError::Gpus { node: node(), wanted: gpus, free },
+            },
+        )?;
         let there = slot.gpus.len();
         if there as u64 != u64::from(gpus) {
             tracing::warn!(node = node(), there, of = gpus, "a node has not all GPUs of its size");
@@ -191,7 +191,7 @@ impl SandboxProvider {
         emptied.retain(|node| ended.contains(node));
         for node in ended {
             // A node that another call is making or removing is left to that call.
-            let Some(_turn) = self.turns.try_take(node) else { continue };
+            let Some(_lock) = self.locks.try_take(node) else { continue };
             if emptied.contains(node) {
                 continue;
             }
@@ -259,7 +259,7 @@ impl Provider for SandboxProvider {
 
     fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
         check_name(&request.name)?;
-        let _turn = self.turns.take(&request.name);
+        let _lock = self.locks.take(&request.name);
         let mut elsewhere = Elsewhere::default();
         loop {
             let slot = self.slot(request, &elsewhere)?;
@@ -272,7 +272,7 @@ impl Provider for SandboxProvider {
 
     fn delete(&self, node_name: &str) -> Result<(), DeleteError> {
         check_name(node_name)?;
-        let _turn = self.turns.take(node_name);
+        let _lock = self.locks.take(node_name);
         let node = || node_name.to_owned();
         let processes = |source| DeleteError::Processes { node: node(), source };
         let enforcement = |source| DeleteError::Enforcement { node: node(), source };

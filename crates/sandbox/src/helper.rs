@@ -137,7 +137,7 @@ fn begin(config: HelperConfig, server: Server) -> Result<NodeFactory, HelperErro
     let groups = Groups::find();
     let factory = NodeFactory { config, server, users, groups, bound, hub, slirp };
     // What cannot be removed now is tried again with the next start; nodes can be made all the same.
-    if let Err(error) = factory.sweep() {
+    if let Err(error) = factory.remove_orphans() {
         tracing::warn!(error = error.told(), "something of nodes that are gone is left");
     }
     Ok(factory)

@@ -10,9 +10,9 @@ use muster_core::model::DefaultLimits;
 use tokio::sync::{mpsc, watch};
 
 use crate::Workspaces;
-use crate::artifacts::Turns;
+use crate::artifacts::JobLocks;
 use crate::artifacts::removal::Unremoved;
-use crate::blobs::{Blobs, InTurn};
+use crate::blobs::{Blobs, KeyedLock};
 use crate::environments::Service;
 use crate::guesses::Guesses;
 use crate::http::{Offer, Source, Tunnel};
@@ -59,10 +59,10 @@ pub struct App {
     pub post_mortems: Arc<PostMortems>,
     pub environments: Arc<Service>,
     pub storage: Storage,
-    pub turns: Turns,
+    pub turns: JobLocks,
     pub unremoved: Unremoved,
     /// Workspaces of which somebody counts what they have used.
-    pub usage_turns: InTurn<WorkspaceId>,
+    pub usage_turns: KeyedLock<WorkspaceId>,
     pub retention: Retention,
     pub refusals: Refusals,
     pub rates: Rates,

@@ -65,15 +65,15 @@ pub enum ArtifactError {
 }
 
 /// One after the other for each job: what is shown last is what was kept last.
-pub struct Turns([tokio::sync::Mutex<()>; TURNS]);
+pub struct JobLocks([tokio::sync::Mutex<()>; TURNS]);
 
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns(std::array::from_fn(|_| tokio::sync::Mutex::default()))
+impl Default for JobLocks {
+    fn default() -> JobLocks {
+        JobLocks(std::array::from_fn(|_| tokio::sync::Mutex::default()))
     }
 }
 
-impl Turns {
+impl JobLocks {
     async fn of(&self, job: JobId) -> tokio::sync::MutexGuard<'_, ()> {
         let place = usize::try_from(job.0 % TURNS as u64).expect("less than their number");
         self.0[place].lock().await

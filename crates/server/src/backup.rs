@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The databases are copied first, both as of one moment. Whatever their rows name was on disk before the rows were, and
-//! nothing removes it meanwhile: the sweep of a server waits for a backup ([`Turn`](crate::blobs::Turn)). So the files
+//! nothing removes it meanwhile: the sweep of a server waits for a backup ([`BlobsLock`](crate::blobs::Turn)). So the files
 //! that are linked or copied afterwards are all that is needed, and a few that came later. What can be made again is left
 //! out: nodes, environments, sockets.
 
@@ -44,7 +44,7 @@ pub use self::error::BackupError;
 use self::error::{Doing, damaged};
 use self::list::List;
 pub use self::restore::{Checked, OnDamage, check, restore};
-use crate::blobs::Turn;
+use crate::blobs::BlobsLock;
 use crate::state_dir::StateDir;
 use crate::state_dir::names::{
     BLOBS, CLOCK, CONFIG, DATABASE, ELSEWHERE, KEYS, LOGS, MODE, PKI, POST_MORTEMS, STORAGE,
@@ -167,7 +167,7 @@ fn fill(
 ) -> Result<Manifest, BackupError> {
     let (root, state) = (state_dir.root(), partial.join(STATE));
     make_folder(&state)?;
-    let _turn = Turn::backup(&state_dir.blobs()).doing("lock", &state_dir.blobs())?;
+    let _turn = BlobsLock::backup(&state_dir.blobs()).doing("lock", &state_dir.blobs())?;
     let moment = copies::Moment::hold(&state_dir.database(), &state_dir.storage())?;
     let (revision, made_at) = (moment.revision, jiff::Timestamp::now());
     tell(Step::Databases { bytes: moment.bytes()? });

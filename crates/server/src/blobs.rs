@@ -14,17 +14,17 @@
 //! (`storage.rs`); until that row is on disk, its files are [`Held`].
 
 mod content;
+mod garbage;
 mod gate;
 mod holes;
-mod in_turn;
 mod incoming;
-mod place;
+mod keyed_lock;
+mod location;
+mod lock;
+mod references;
 #[cfg_attr(not(feature = "object-store"), path = "blobs/no_remote.rs")]
 mod remote;
-mod sweep;
-mod turn;
 mod usage;
-mod wanted;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -36,21 +36,21 @@ use std::time::SystemTime;
 
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, TreeId};
-use muster_trees::{BadTree, MANIFEST_BYTES_MAX, Pool, Tree, tree_of};
+use muster_trees::{BadTree, BufferPool, MANIFEST_BYTES_MAX, Tree, tree_of};
 
 pub use self::content::Content;
+pub use self::garbage::Removed;
 use self::gate::Gate;
 pub use self::gate::Held;
 use self::holes::Holes;
-pub use self::in_turn::InTurn;
 pub use self::incoming::Incoming;
-pub use self::place::OpenError;
+pub use self::keyed_lock::KeyedLock;
+pub use self::location::OpenError;
+pub use self::lock::BlobsLock;
+pub use self::references::ReferencedBytes;
 use self::remote::Remote;
-pub use self::sweep::Removed;
-pub use self::turn::Turn;
 use self::usage::Usage;
 pub use self::usage::{Figures, Reserved};
-pub use self::wanted::Wanted;
 use crate::room::{self, NoRoom, Room};
 
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +89,7 @@ pub struct Blobs {
     on_disk: Mutex<OnDisk>,
     usage: Usage,
     /// For what comes in.
-    pub pieces: Pool,
+    pub pieces: BufferPool,
     pub holes: Holes,
 }
 
@@ -132,7 +132,7 @@ impl Blobs {
         }
         fs::create_dir_all(&incoming)?;
         let (next, gate, on_disk) = (AtomicU64::new(0), Gate::default(), Mutex::default());
-        let (usage, pieces, holes) = (Usage::default(), Pool::default(), Holes::default());
+        let (usage, pieces, holes) = (Usage::default(), BufferPool::default(), Holes::default());
         Ok(Blobs { root, remote: None, room, next, gate, on_disk, usage, pieces, holes })
     }
 

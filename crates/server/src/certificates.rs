@@ -45,7 +45,7 @@ impl ResolvesServerCert for Resolver {
 }
 
 /// Knows where certificates come from.
-pub struct Keeper {
+pub struct CertificateSource {
     dir: PathBuf,
     names: Names,
     own: Option<OwnFiles>,
@@ -54,12 +54,12 @@ pub struct Keeper {
 
 /// What the start is told.
 pub struct Opened {
-    pub keeper: Keeper,
+    pub certificates: CertificateSource,
     pub identity: pki::Identity,
     pub bundle: pki::Bundle,
 }
 
-impl Keeper {
+impl CertificateSource {
     /// Reads or makes everything; here, at start, nothing may be wrong.
     pub fn open(
         dir: PathBuf,
@@ -72,7 +72,11 @@ impl Keeper {
         let bundle = pki::write_bundle(&dir, &trusted(&identity.ca_pem, read.as_ref()))?;
         let served = Served { ours: identity.certified()?, own: read.map(|read| read.certified) };
         let resolver = Arc::new(Resolver(RwLock::new(served)));
-        Ok(Opened { keeper: Keeper { dir, names, own, resolver }, identity, bundle })
+        Ok(Opened {
+            certificates: CertificateSource { dir, names, own, resolver },
+            identity,
+            bundle,
+        })
     }
 
     pub fn tls(&self) -> Result<Arc<rustls::ServerConfig>, ServeError> {
@@ -106,15 +110,18 @@ fn trusted(ca_pem: &str, own: Option<&pki::Own>) -> String {
 }
 
 /// Looks again and again, and whenever `hangup` says so.
-pub async fn keep(keeper: Keeper, mut hangup: Option<tokio::signal::unix::Signal>) {
-    let keeper = Arc::new(keeper);
+pub async fn keep(
+    certificates: CertificateSource,
+    mut hangup: Option<tokio::signal::unix::Signal>,
+) {
+    let certificates = Arc::new(certificates);
     let mut last_failure = None;
     loop {
         let is_asked = tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => false,
             () = next(&mut hangup) => true,
         };
-        let looking = Arc::clone(&keeper);
+        let looking = Arc::clone(&certificates);
         let looked = tokio::task::spawn_blocking(move || looking.refresh(SystemTime::now())).await;
         let failure = match looked {
             Ok(Ok(is_new)) => {
@@ -150,8 +157,8 @@ async fn next(hangup: &mut Option<tokio::signal::unix::Signal>) {
 mod tests {
     use super::*;
 
-    fn leaf(keeper: &Keeper) -> CertificateDer<'static> {
-        keeper.resolver.0.read().unwrap().ours.cert[0].clone()
+    fn leaf(certificates: &CertificateSource) -> CertificateDer<'static> {
+        certificates.resolver.0.read().unwrap().ours.cert[0].clone()
     }
 
     #[test]
@@ -160,12 +167,12 @@ mod tests {
         let now = SystemTime::now();
         let day = Duration::from_secs(24 * 60 * 60);
         let names = Names::for_host("lab", None);
-        let Opened { keeper, identity, .. } =
-            Keeper::open(dir.path().to_owned(), names, None, now).unwrap();
-        let first = leaf(&keeper);
-        assert!(!keeper.refresh(now + 300 * day).unwrap());
-        assert_eq!(leaf(&keeper), first);
-        assert!(keeper.refresh(identity.leaf_expires - 29 * day).unwrap());
-        assert_ne!(leaf(&keeper), first);
+        let Opened { certificates, identity, .. } =
+            CertificateSource::open(dir.path().to_owned(), names, None, now).unwrap();
+        let first = leaf(&certificates);
+        assert!(!certificates.refresh(now + 300 * day).unwrap());
+        assert_eq!(leaf(&certificates), first);
+        assert!(certificates.refresh(identity.leaf_expires - 29 * day).unwrap());
+        assert_ne!(leaf(&certificates), first);
     }
 }

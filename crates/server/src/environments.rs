@@ -14,8 +14,8 @@ use muster_core::model::{JobEnvironment, Recipe, RecipeId};
 use muster_environments::conda;
 use muster_environments::dockerfile::{self, Files, With};
 use muster_environments::id_of;
-use muster_environments::python::{Interpreters, Wish};
-use muster_environments::store::{Builds, Config, Habits, State, Store, StoreError};
+use muster_environments::python::{Interpreters, PythonRequest};
+use muster_environments::store::{Builds, Config, State, Store, StoreError, Timing};
 pub use muster_environments::store::{find_uv, missing_uv};
 use muster_environments::table::{self, BadTable, Listed, Table, curated_name};
 use muster_store::StoreError as RowsError;
@@ -70,8 +70,8 @@ impl Service {
             Some(path) => own_table(&path, &indexes)?,
             None => Table::default(),
         };
-        let habits = Habits::default();
-        let config = Config { dir, uv, indexes: indexes.clone(), build_within, bytes_max, habits };
+        let timing = Timing::default();
+        let config = Config { dir, uv, indexes: indexes.clone(), build_within, bytes_max, timing };
         Ok(Service { store: Store::open(config)?, table, indexes })
     }
 
@@ -192,9 +192,9 @@ impl Service {
 /// Said when a job is submitted, if the server's machine does not have the Python that its environment asks for. The machine
 /// that builds it may be another one; it says the same of itself in the job's log.
 pub fn python_note(recipe: &Recipe) -> Option<String> {
-    let wish = Wish::parse(recipe.python.as_deref()?).ok()?;
+    let action = PythonRequest::parse(recipe.python.as_deref()?).ok()?;
     let machine = Interpreters::of_this_machine();
-    let (_, note) = machine.choose(Some(&wish))?;
+    let (_, note) = machine.choose(Some(&action))?;
     note
 }
 

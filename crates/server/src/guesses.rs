@@ -41,7 +41,7 @@ enum By {
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-struct Place {
+struct Permit {
     guesses: Guesses,
     by: Vec<By>,
 }
@@ -58,7 +58,7 @@ impl Guesses {
         Ok(())
     }
 
-    fn take(&self, address: IpAddr, client: Option<&str>) -> Result<Place, TooMany> {
+    fn take(&self, address: IpAddr, client: Option<&str>) -> Result<Permit, TooMany> {
         let client = client.map(|name| name.chars().take(NAME_CHARS_MAX).collect::<String>());
         let client = client.map(|name| By::Client(name.to_ascii_lowercase().into()));
         let by: Vec<By> = [By::Address(network(address))].into_iter().chain(client).collect();
@@ -74,11 +74,11 @@ impl Guesses {
                 tell(one);
             }
         }
-        Ok(Place { guesses: self.clone(), by })
+        Ok(Permit { guesses: self.clone(), by })
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut waiting = self.guesses.0.lock().expect("nobody panics with it");
         waiting.in_all -= 1;
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn one_address_and_one_client_have_so_many_places() {
         let guesses = Guesses::default();
-        let mut places: Vec<Place> =
+        let mut places: Vec<Permit> =
             (0..WAITING_MAX).filter_map(|_| guesses.take(address(1), Some("A")).ok()).collect();
         assert_eq!(places.len(), WAITING_MAX);
         assert!(guesses.take(address(1), None).is_err());

@@ -10,8 +10,8 @@ mod arm;
 mod auth;
 mod blob;
 mod body;
+mod connections;
 mod files;
-mod guests;
 mod health;
 mod host;
 mod host_relay;
@@ -48,7 +48,7 @@ pub use host_relay::calls;
 use listener::Places;
 pub use listener::{Calls, Tunnel};
 pub use login::Source;
-pub use service::Pool;
+pub use service::ServiceClient;
 
 /// Of a report: a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;
@@ -75,7 +75,7 @@ pub async fn serve(
     drain: Duration,
 ) {
     let from_anywhere = |all| {
-        let per_address = Some(guests::per_address(all, app.connections_per_address));
+        let per_address = Some(connections::per_address(all, app.connections_per_address));
         Places { all, per_address }
     };
     let with_tls = |listener, router, places| {

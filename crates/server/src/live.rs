@@ -301,10 +301,10 @@ impl Live {
 
 impl Inner {
     fn weigh(&mut self, world: &World, host: &HostName) {
-        match world.housed(host) {
-            Some(housed) => {
-                let nodes = u32::try_from(housed.nodes.len()).unwrap_or(u32::MAX);
-                self.loads.insert(host.clone(), Load { used: housed.used, nodes });
+        match world.host_nodes(host) {
+            Some(host_nodes) => {
+                let nodes = u32::try_from(host_nodes.nodes.len()).unwrap_or(u32::MAX);
+                self.loads.insert(host.clone(), Load { used: host_nodes.used, nodes });
             }
             None => {
                 self.loads.remove(host);

@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use muster_core::agent::{LAST_LOG_BYTES_MAX, LOG_BYTES_MAX};
 use muster_core::ids::{Epoch, JobId};
 
-use crate::blobs::{BlobError, InTurn, Reserved};
+use crate::blobs::{BlobError, KeyedLock, Reserved};
 use crate::room::{self, NoRoom, Room};
 
 /// Of one request to read.
@@ -61,10 +61,10 @@ pub struct Logs {
     room: Room,
     /// Those that are being written to. Each has a lock of its own: to write one waits for the disk, and others do not wait
     /// for that.
-    busy: InTurn<LogKey>,
+    busy: KeyedLock<LogKey>,
     /// Jobs of which a file is opened for a live attempt, or whose logs are removed: a late append does not make them
     /// again. The disk may take its time, and other jobs do not wait for that.
-    opening: InTurn<JobId>,
+    opening: KeyedLock<JobId>,
     /// Logs whose names are on disk, as far as this server has made sure.
     named: Mutex<BTreeSet<LogKey>>,
     /// Those that have their last lines.
@@ -89,8 +89,8 @@ impl Logs {
         Logs {
             room: Room::of(dir.clone()),
             dir,
-            busy: InTurn::default(),
-            opening: InTurn::default(),
+            busy: KeyedLock::default(),
+            opening: KeyedLock::default(),
             named: Mutex::default(),
             given_up: Mutex::default(),
             #[cfg(test)]

@@ -53,7 +53,7 @@ pub struct Facts {
 }
 
 /// Who makes nodes, and how it keeps them apart.
-pub struct Apart {
+pub struct NodeBackend {
     pub provider: Arc<dyn Provider>,
     /// In a sentence.
     pub words: String,
@@ -70,14 +70,14 @@ pub fn provider(
     state_dir: &StateDir,
     facts: Facts,
     relays: Sockets,
-) -> Result<Apart, LinkError> {
+) -> Result<NodeBackend, LinkError> {
     let reason = match isolation {
         Isolation::None => "as isolation = \"none\" asks for".to_owned(),
         Isolation::Auto | Isolation::Sandbox => match sandboxed(state_dir, &facts, relays) {
             Ok((sandboxed, enforcement)) => {
                 let words = in_sandboxes(&enforcement, facts.has_internet);
                 let no_internet = enforcement.no_internet(facts.has_internet);
-                return Ok(Apart {
+                return Ok(NodeBackend {
                     provider: Arc::new(sandboxed),
                     words,
                     not_enforced: enforcement.missing,
@@ -107,7 +107,7 @@ pub fn provider(
     );
     let not_enforced = vec![format!("sandboxes around nodes and jobs ({reason})")];
     let provider = Arc::new(local);
-    Ok(Apart { provider, words, not_enforced, stay_in: false, no_internet: None })
+    Ok(NodeBackend { provider, words, not_enforced, stay_in: false, no_internet: None })
 }
 
 fn in_sandboxes(enforcement: &Enforcement, may_go_out: bool) -> String {

@@ -16,14 +16,14 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// Sweeps at start and then once a minute, until dropped.
 pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>, writer: Handle) {
-    let mut sweep = OrphanSearch::default();
+    let mut remove_orphans = OrphanSearch::default();
     loop {
         if let Some(listed) = list(&provider).await
             // Only the one controller may sweep: an answer proves that we were it after the listing.
             && writer.say(Input::Tick).await.is_ok()
         {
             let now = clock::now().elapsed;
-            let orphans = sweep.orphans(&listed, |name| live.knows_node(name), now);
+            let orphans = remove_orphans.orphans(&listed, |name| live.knows_node(name), now);
             delete(&provider, orphans).await;
         }
         tokio::time::sleep(PAUSE).await;

@@ -36,9 +36,9 @@ impl TooFast {
     }
 
     /// For whoever sent it: whose limit it is, and the setting that raises it.
-    pub fn words(&self, whose: &str, setting: &str) -> String {
+    pub fn words(&self, lane: &str, setting: &str) -> String {
         format!(
-            "more than {} requests per second, the most that {whose}; send fewer, and try again in {} s, or have the \
+            "more than {} requests per second, the most that {lane}; send fewer, and try again in {} s, or have the \
              operator raise {setting}",
             self.per_second,
             self.wait_s()
@@ -47,8 +47,8 @@ impl TooFast {
 
     /// The same for the files of a workspace.
     pub fn files_words(&self) -> String {
-        let whose = "one workspace may get for its blobs, files and logs";
-        self.words(whose, "workspace-file-requests-per-second")
+        let lane = "one workspace may get for its blobs, files and logs";
+        self.words(lane, "workspace-file-requests-per-second")
     }
 }
 

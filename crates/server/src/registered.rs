@@ -7,9 +7,9 @@ use muster_core::model::{
     ARTIFACT_DATASTORE, AssetSpec, Caller, DEFAULT_DATASTORE, DatastoreSpec, Job, JobOutput,
     JobSpec, Registration, WorkspaceKey,
 };
-use muster_core::{AssetRequest, AssetWish, Input, KnownAsset};
+use muster_core::{AssetAction, AssetRequest, Input, KnownAsset};
 use muster_store::StoreError;
-use muster_wire::asset::{self, Place};
+use muster_wire::asset::{self, AssetLocation};
 use muster_wire::datastore::own_container;
 
 use crate::app::App;
@@ -45,7 +45,7 @@ async fn register_one(
     let is_root = output.to.path.is_empty();
     let end = if output.kind.is_file() || is_root { "" } else { "/" };
     let path = format!("{}{end}", output.to.path).into();
-    let uri = Place::Datastore { datastore: datastore.into(), path }.to_uri(key);
+    let uri = AssetLocation::Datastore { datastore: datastore.into(), path }.to_uri(key);
     let about = AssetSpec {
         hash: Some(mark),
         body: asset::of_output(output.kind, uri, &job.name).to_text(),
@@ -61,12 +61,12 @@ async fn register_one(
             Some(version) => version.clone(),
             None => next_version(app, job, output, wanted)?,
         };
-        let wish = AssetWish::Put { version, wanted: about.clone(), is_archived: None };
+        let action = AssetAction::Put { version, wanted: about.clone(), is_archived: None };
         let request = AssetRequest {
             workspace: key.clone(),
             kind,
             name: wanted.name.clone(),
-            wish,
+            action,
             by: by.clone(),
             known: KnownAsset::default(),
         };

@@ -33,7 +33,7 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
-pub struct Reserve {
+pub struct ReserveFile {
     state_dir: StateDir,
     path: PathBuf,
     used: OnReserve,
@@ -88,9 +88,9 @@ impl OnReserve {
     }
 }
 
-impl Reserve {
-    pub fn of(state_dir: &StateDir) -> Reserve {
-        Reserve {
+impl ReserveFile {
+    pub fn of(state_dir: &StateDir) -> ReserveFile {
+        ReserveFile {
             state_dir: state_dir.clone(),
             path: state_dir.root().join("reserve"),
             used: OnReserve::default(),
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn it_is_taken_from_plenty_and_stays_while_there_is_space() {
         let dir = tempfile::tempdir().unwrap();
-        let reserve = Reserve::of(&StateDir::new(dir.path()));
+        let reserve = ReserveFile::of(&StateDir::new(dir.path()));
         let disk = reserve.disk().unwrap();
         let wanted = disk::reserve(disk.bytes) / PART;
         if disk.free_bytes < wanted * PART * 2 {

@@ -13,7 +13,7 @@ use muster_sandbox::node::disk;
 pub struct Room {
     dir: PathBuf,
     /// What stays free, by the size of the disk.
-    reserve: Reserve,
+    reserve: KeptFree,
     /// What counts as taken although it is free: nodes that are limited by quotas may still write it.
     promised: fn(&Path) -> u64,
     /// That, and when it was asked for: it costs a walk through all quotas, and every append to a log wants it.
@@ -24,7 +24,7 @@ pub struct Room {
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
-enum Reserve {
+enum KeptFree {
     OfDisk,
     #[cfg(test)]
     Fixed(u64),
@@ -54,7 +54,7 @@ impl Room {
     pub fn of(dir: PathBuf) -> Room {
         Room {
             dir,
-            reserve: Reserve::OfDisk,
+            reserve: KeptFree::OfDisk,
             promised: disk::promised_by_quotas,
             known: Arc::default(),
         }
@@ -63,7 +63,12 @@ impl Room {
     /// The same with another reserve.
     #[cfg(test)]
     pub fn with_reserve(dir: PathBuf, reserve_bytes: u64) -> Room {
-        Room { dir, reserve: Reserve::Fixed(reserve_bytes), promised: |_| 0, known: Arc::default() }
+        Room {
+            dir,
+            reserve: KeptFree::Fixed(reserve_bytes),
+            promised: |_| 0,
+            known: Arc::default(),
+        }
     }
 
     /// Whether so many bytes more can be taken.
@@ -111,9 +116,9 @@ impl Room {
 
     fn reserve(&self, disk_bytes: u64) -> u64 {
         match self.reserve {
-            Reserve::OfDisk => disk::reserve(disk_bytes),
+            KeptFree::OfDisk => disk::reserve(disk_bytes),
             #[cfg(test)]
-            Reserve::Fixed(bytes) => bytes,
+            KeptFree::Fixed(bytes) => bytes,
         }
     }
 }

@@ -19,7 +19,7 @@ use self::server::{Opened, Server};
 use crate::artifacts::removal;
 use crate::check::Check;
 use crate::config::{Ready, ServeError, ServerConfig};
-use crate::reserve::Reserve;
+use crate::reserve::ReserveFile;
 use crate::state_dir::StateDir;
 use crate::writer::{self, Unavailable};
 use crate::{clock, first_start, http};
@@ -42,7 +42,7 @@ pub async fn run(
     let set_back = clock::record_in(&state_dir.clock());
     let (drain, hangup) = (config.drain, hangup(&config)?);
     let mut shutdown = pin!(shutdown);
-    let reserve = Reserve::of(&state_dir);
+    let reserve = ReserveFile::of(&state_dir);
     let opened = loop {
         tokio::select! {
             () = &mut shutdown => return Ok(()),
@@ -55,10 +55,10 @@ pub async fn run(
             opened => break opened?,
         }
     };
-    let Opened { mut server, keeper, doors, relay_doors, wishes } = opened;
+    let Opened { mut server, certificates, doors, relay_doors, wishes } = opened;
 
     let mut background = Background::default();
-    server.start_tasks(&mut background, (keeper, hangup), wishes);
+    server.start_tasks(&mut background, (certificates, hangup), wishes);
     let mut measured = Box::pin(measure(server.stores.writer.clone(), server.nodes.seen()));
     let waits_for_check = server.stores.writer_thread.waits_for_check;
     // A store that takes no writes keeps neither a start nor a stop waiting.
@@ -97,7 +97,7 @@ pub async fn run(
 async fn open(
     config: &ServerConfig,
     state_dir: &StateDir,
-    reserve: &Reserve,
+    reserve: &ReserveFile,
 ) -> Result<Opened, ServeError> {
     first_start::prepare(state_dir)?;
     state_dir.write_mode(config.workspaces)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::address::Address;
-use crate::certificates::{Keeper, Opened};
+use crate::certificates::{CertificateSource, Opened};
 use crate::config::{ServeError, ServerConfig};
 use crate::pki;
 use crate::state_dir::StateDir;
@@ -29,21 +29,21 @@ pub fn secure(
     config: &ServerConfig,
     state_dir: &StateDir,
     address: &Address,
-) -> Result<(Secured, Keeper), ServeError> {
+) -> Result<(Secured, CertificateSource), ServeError> {
     let own = config.certificate.clone();
     let own = own.map(|(cert, key)| pki::OwnFiles { cert, key, host: address.host.clone() });
     let has_own_certificate = own.is_some();
     let names = pki::Names::for_host(&address.host_name, Some(&address.host));
-    let opened = Keeper::open(state_dir.pki(), names, own, SystemTime::now())?;
-    let Opened { keeper, identity, bundle } = opened;
+    let opened = CertificateSource::open(state_dir.pki(), names, own, SystemTime::now())?;
+    let Opened { certificates, identity, bundle } = opened;
     let keyring = Arc::new(tokens::load_or_create(&state_dir.keys())?);
     let notes = notes(&identity, &bundle, keyring.owner_key_made());
-    let tls = keeper.tls()?;
+    let tls = certificates.tls()?;
     let pki::Identity { ca_pem, ca_path: ca_file, authority, .. } = identity;
     let ca_bundle = bundle.path;
     let secured =
         Secured { tls, ca_file, ca_bundle, ca_pem, authority, keyring, has_own_certificate, notes };
-    Ok((secured, keeper))
+    Ok((secured, certificates))
 }
 
 fn notes(identity: &pki::Identity, bundle: &pki::Bundle, is_first_start: bool) -> Vec<String> {

@@ -14,7 +14,7 @@ use muster_core::ids::Epoch;
 use muster_core::model::WorkspaceKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use crate::http::{Pool, Tunnel};
+use crate::http::{ServiceClient, Tunnel};
 use crate::secrets;
 
 /// Connections to the services of one member of a job, used or kept for the next request.
@@ -36,7 +36,7 @@ pub enum DialError {
 
 /// Each member of a live attempt that has services.
 pub struct Services {
-    stations: Mutex<BTreeMap<(Epoch, usize), Arc<Station>>>,
+    stations: Mutex<BTreeMap<(Epoch, usize), Arc<MemberServices>>>,
     places: Arc<Semaphore>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Services {
 }
 
 impl Services {
-    pub fn of(&self, epoch: Epoch, rank: usize) -> Option<Arc<Station>> {
+    pub fn of(&self, epoch: Epoch, rank: usize) -> Option<Arc<MemberServices>> {
         lock(&self.stations).get(&(epoch, rank)).cloned()
     }
 
@@ -61,22 +61,22 @@ impl Services {
         workspace: WorkspaceKey,
         names: BTreeSet<String>,
         is_live: impl Fn(Epoch) -> bool,
-    ) -> Arc<Station> {
+    ) -> Arc<MemberServices> {
         let mut stations = lock(&self.stations);
         stations.retain(|(epoch, _), _| is_live(*epoch));
-        let station = Station::new(workspace, names, self.places.clone());
-        stations.entry((epoch, rank)).or_insert_with(|| Arc::new(station)).clone()
+        let services_of_member = MemberServices::new(workspace, names, self.places.clone());
+        stations.entry((epoch, rank)).or_insert_with(|| Arc::new(services_of_member)).clone()
     }
 }
 
 /// The services of one member of an attempt.
-pub struct Station {
+pub struct MemberServices {
     pub workspace: WorkspaceKey,
     /// Those that the job's specification names.
     pub names: BTreeSet<String>,
     told: Mutex<ServicesReport>,
     /// Connections that are used or kept.
-    pub pool: OnceLock<Pool>,
+    pub pool: OnceLock<ServiceClient>,
     waiting: Mutex<BTreeMap<u64, Waiting>>,
     next: AtomicU64,
     /// Counts who began to wait.
@@ -91,18 +91,18 @@ struct Waiting {
 }
 
 /// A way to a service, and its place among all of them.
-pub struct Way {
+pub struct ServiceConnection {
     pub stream: Tunnel,
     pub places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
 
-impl Station {
+impl MemberServices {
     fn new(
         workspace: WorkspaceKey,
         names: BTreeSet<String>,
         all_places: Arc<Semaphore>,
-    ) -> Station {
-        Station {
+    ) -> MemberServices {
+        MemberServices {
             workspace,
             names,
             told: Mutex::default(),
@@ -147,11 +147,11 @@ impl Station {
     }
 
     /// Whoever waits with this number, for the node that has come for it.
-    pub fn take(&self, call: u64) -> Option<Answer> {
-        lock(&self.waiting).remove(&call).map(|waiting| Answer(waiting.answer))
+    pub fn take(&self, call: u64) -> Option<ServiceReply> {
+        lock(&self.waiting).remove(&call).map(|waiting| ServiceReply(waiting.answer))
     }
 
-    pub async fn dial(&self, service: &str) -> Result<Way, DialError> {
+    pub async fn dial(&self, service: &str) -> Result<ServiceConnection, DialError> {
         let place = self.places.clone().try_acquire_owned();
         let place = place.map_err(|_| DialError::Full(CONNECTIONS_MAX))?;
         let shared = self.all_places.clone().try_acquire_owned();
@@ -159,10 +159,10 @@ impl Station {
         let (answer, answered) = oneshot::channel();
         let call = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.waiting).insert(call, Waiting { service: service.into(), answer });
-        let _waits = Waits { station: self, call };
+        let _waits = Waits { services_of_member: self, call };
         self.news.send_modify(|count| *count = count.wrapping_add(1));
         match tokio::time::timeout(DIAL_WITHIN, answered).await {
-            Ok(Ok(Ok(stream))) => Ok(Way { stream, places: (place, shared) }),
+            Ok(Ok(Ok(stream))) => Ok(ServiceConnection { stream, places: (place, shared) }),
             Ok(Ok(Err(why))) => Err(DialError::Refused(why)),
             Ok(Err(_)) | Err(_) => Err(DialError::Silent),
         }
@@ -170,9 +170,9 @@ impl Station {
 }
 
 /// How a node's call, or its refusal, reaches whoever waits.
-pub struct Answer(oneshot::Sender<Result<Tunnel, String>>);
+pub struct ServiceReply(oneshot::Sender<Result<Tunnel, String>>);
 
-impl Answer {
+impl ServiceReply {
     pub fn give(self, answer: Result<Tunnel, String>) {
         // They may have left by now.
         let _ = self.0.send(answer);
@@ -181,13 +181,13 @@ impl Answer {
 
 /// Whoever leaves does not wait any more.
 struct Waits<'s> {
-    station: &'s Station,
+    services_of_member: &'s MemberServices,
     call: u64,
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        lock(&self.station.waiting).remove(&self.call);
+        lock(&self.services_of_member.waiting).remove(&self.call);
     }
 }
 
@@ -200,46 +200,48 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn station() -> Arc<Station> {
+    fn services_of_member() -> Arc<MemberServices> {
         let services = Services::default();
         services.add((Epoch(1), 0), WorkspaceKey::new("s", "g", "w"), BTreeSet::new(), |_| true)
     }
 
     #[tokio::test]
     async fn a_caller_waits_until_the_node_comes_or_says_why_not() {
-        let station = station();
+        let services_of_member = services_of_member();
         let caller = tokio::spawn({
-            let station = station.clone();
-            async move { station.dial("web").await.map(drop) }
+            let services_of_member = services_of_member.clone();
+            async move { services_of_member.dial("web").await.map(drop) }
         });
-        let wanted = station.wanted(Duration::from_secs(5)).await;
+        let wanted = services_of_member.wanted(Duration::from_secs(5)).await;
         let [(call, service)] = wanted.calls.iter().collect::<Vec<_>>()[..] else { panic!() };
         assert_eq!(&**service, "web");
-        station.take(*call).unwrap().give(Err("connection refused".to_owned()));
+        services_of_member.take(*call).unwrap().give(Err("connection refused".to_owned()));
         assert_eq!(caller.await.unwrap(), Err(DialError::Refused("connection refused".to_owned())));
-        assert!(station.take(*call).is_none() && station.calls().calls.is_empty());
+        assert!(
+            services_of_member.take(*call).is_none() && services_of_member.calls().calls.is_empty()
+        );
     }
 
     #[tokio::test]
     async fn who_leaves_waits_no_more_and_gives_the_place_back() {
-        let station = station();
+        let services_of_member = services_of_member();
         for _ in 0..2 {
             let all: Vec<_> = (0..CONNECTIONS_MAX)
                 .map(|_| {
-                    let station = station.clone();
-                    tokio::spawn(async move { station.dial("web").await.map(drop) })
+                    let services_of_member = services_of_member.clone();
+                    tokio::spawn(async move { services_of_member.dial("web").await.map(drop) })
                 })
                 .collect();
-            while station.calls().calls.len() < CONNECTIONS_MAX {
+            while services_of_member.calls().calls.len() < CONNECTIONS_MAX {
                 tokio::task::yield_now().await;
             }
-            let full = station.dial("web").await.map(drop);
+            let full = services_of_member.dial("web").await.map(drop);
             assert_eq!(full, Err(DialError::Full(CONNECTIONS_MAX)));
             for caller in all {
                 caller.abort();
                 let _ = caller.await;
             }
-            assert!(station.calls().calls.is_empty());
+            assert!(services_of_member.calls().calls.is_empty());
         }
     }
 

@@ -4,8 +4,8 @@
 //! As with World's writer, what is on disk decides after a failed commit, and as long as the rows cannot be written every
 //! order is refused at once.
 
+mod garbage;
 mod refused;
-mod sweep;
 mod uploads;
 
 use std::path::{Path, PathBuf};
@@ -26,12 +26,12 @@ use tracing::{error, info};
 
 use crate::clock;
 use crate::readers::Readers;
-use crate::reserve::{OnReserve, Reserve};
+use crate::reserve::{OnReserve, ReserveFile};
 pub use crate::writer::Unavailable;
 use crate::writer::{BATCH_MAX, QUEUE_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+pub use garbage::{GarbageError, Retention, gc, run as run_sweeper};
 pub use refused::BlockUpload;
 use refused::Refused;
-pub use sweep::{Retention, SweepError, gc, run as run_sweeper};
 pub use uploads::let_go;
 
 type Reply = oneshot::Sender<Result<StorageResult, Unavailable>>;
@@ -61,7 +61,10 @@ type OpenStorage = Box<dyn FnMut() -> Result<(Box<dyn StorageWriter>, bool), Sto
 
 impl Storage {
     /// Opens the file and starts its writer.
-    pub fn open(path: PathBuf, reserve: Reserve) -> Result<(Storage, JoinHandle<()>), StoreError> {
+    pub fn open(
+        path: PathBuf,
+        reserve: ReserveFile,
+    ) -> Result<(Storage, JoinHandle<()>), StoreError> {
         let (own, used) = (path.clone(), reserve.used());
         let open = move || {
             reserve.use_if_needed();
@@ -96,7 +99,7 @@ impl Storage {
         !self.is_checked.load(Ordering::Relaxed)
     }
 
-    pub fn may_sweep(&self) -> bool {
+    pub fn may_collect(&self) -> bool {
         !self.holds_sweeps.load(Ordering::Relaxed)
     }
 

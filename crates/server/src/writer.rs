@@ -7,7 +7,7 @@
 //! ends: two that take it from each other would serve nobody.
 
 mod handle;
-mod lines;
+mod lanes;
 mod recover;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,8 +27,8 @@ use crate::clock;
 use crate::live::Live;
 use crate::reserve::OnReserve;
 pub use handle::{Handle, Unavailable};
-pub use lines::{BATCH_MAX, QUEUE_MAX};
-use lines::{Batch, Exit};
+pub use lanes::{BATCH_MAX, QUEUE_MAX};
+use lanes::{Batch, LaneReceiver};
 
 /// The longest sleep: a wall clock that was set forward is noticed within it.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
@@ -119,7 +119,7 @@ pub fn start(
         true => writer.live.reset(&writer.world),
         false => writer.announce(),
     }
-    let (entrance, exit) = lines::open();
+    let (entrance, exit) = lanes::open();
     let (alive, ended) = oneshot::channel();
     let handle = std::thread::Builder::new()
         .name("writer".into())
@@ -166,7 +166,7 @@ fn claim(
 }
 
 impl Writer {
-    fn run(&mut self, exit: &Exit<Message>, waits: bool) -> Result<(), StoreError> {
+    fn run(&mut self, exit: &LaneReceiver<Message>, waits: bool) -> Result<(), StoreError> {
         if waits && !(self.wait_for_check(exit) && self.recover(exit)?.is_some()) {
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub(crate) struct AgentId(pub(crate) u64);
 
 /// Something that a user wants, by its place in the list of all such things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WishId(pub(crate) usize);
+pub(crate) struct RequestId(pub(crate) usize);
 
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -34,7 +34,7 @@ pub(crate) enum Event {
     /// This agent is cut off until then, both ways if none is given.
     Cut(AgentId, Option<Direction>, Moment),
     Agent(AgentId, AgentEvent),
-    Client(WishId, ClientEvent),
+    Client(RequestId, ClientEvent),
     /// Someone wants a job to end that is just about to.
     Race {
         job: Box<str>,
@@ -134,7 +134,7 @@ pub(crate) enum ClientEvent {
 /// Something that reaches the controller.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    Request(WishId),
+    Request(RequestId),
     Report(Box<SentReport>),
     EffectDone {
         effect: EffectId,

@@ -12,7 +12,7 @@ mod pause;
 
 use std::collections::BTreeMap;
 
-use muster_core::agent::{Action, Desired, Habits, Machine, Record, Report};
+use muster_core::agent::{Action, Desired, Machine, Record, Report, Timing};
 use muster_core::ids::Epoch;
 use muster_core::time::{Elapsed, Span};
 
@@ -51,7 +51,7 @@ pub(crate) struct Site<'s> {
 
 /// What happens at an agent's next write to its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doom {
+pub(crate) enum JournalFault {
     /// It dies, and the record is not on disk.
     Torn,
     /// It dies right after.
@@ -91,7 +91,7 @@ pub(crate) struct Agent {
     pub(super) tasks: BTreeMap<Epoch, Task>,
     /// The disk: what was written down and not compacted since.
     journal: Vec<Record>,
-    doom: Option<Doom>,
+    journal_fault: Option<JournalFault>,
     pause: Option<Pause>,
     pub(super) status: AgentStatus,
 }
@@ -110,7 +110,7 @@ impl Agent {
         }
         let address = format!("10.0.{}.{}", id.0 / 250 % 250, id.0 % 250);
         let clock = NodeClock { offset, drift };
-        let machine = Machine::new(&boot_id, &address, Habits::default(), clock.at(site.now));
+        let machine = Machine::new(&boot_id, &address, Timing::default(), clock.at(site.now));
         let mut agent = Agent {
             id,
             node: node.into(),
@@ -125,7 +125,7 @@ impl Agent {
             is_quiet: false,
             tasks: BTreeMap::new(),
             journal,
-            doom: None,
+            journal_fault: None,
             pause: None,
             status: AgentStatus::Lives,
         };
@@ -237,16 +237,16 @@ impl Agent {
 
     /// Whether the agent is still there afterwards.
     fn write_down(&mut self, record: Record, site: &mut Site<'_>) -> bool {
-        let Some(doom) = self.doom.take() else {
+        let Some(journal_fault) = self.journal_fault.take() else {
             self.append(record);
             return true;
         };
-        let (fault, back_after) = match doom {
-            Doom::Torn => (Fault::JournalTorn, Some(Span::seconds(5))),
-            Doom::Kept => (Fault::JournalKept, Some(Span::seconds(5))),
-            Doom::Full => (Fault::AgentDiskFull, None),
+        let (fault, back_after) = match journal_fault {
+            JournalFault::Torn => (Fault::JournalTorn, Some(Span::seconds(5))),
+            JournalFault::Kept => (Fault::JournalKept, Some(Span::seconds(5))),
+            JournalFault::Full => (Fault::AgentDiskFull, None),
         };
-        if doom == Doom::Kept {
+        if journal_fault == JournalFault::Kept {
             self.append(record);
         }
         site.network.faults.note(fault);

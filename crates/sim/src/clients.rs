@@ -5,19 +5,19 @@ use muster_core::model::QuotaScope;
 use muster_core::time::Span;
 use muster_core::{Input, InputResult, JobRequest, RefusalKind, Reply};
 
-use crate::agenda::{Agenda, Arrival, ClientEvent, Event, WishId};
+use crate::agenda::{Agenda, Arrival, ClientEvent, Event, RequestId};
 use crate::chance::{Chance, Stream};
 use crate::clock::Moment;
 use crate::failure::{Broken, Held, promise};
 use crate::network::ARRIVAL_GRID;
 use crate::oracle::Oracle;
-use crate::workload::{Act, Expect, Submit, Wish, caller, workspace_key};
+use crate::workload::{Act, Expect, Submit, UserRequest, caller, workspace_key};
 
 const PATIENCE: Span = Span::seconds(10);
 const ASK_AGAIN: Span = Span::seconds(30);
 
 struct Ask {
-    wish: Wish,
+    user_request: UserRequest,
     tries: u32,
     is_answered: bool,
 }
@@ -44,18 +44,18 @@ impl Clients {
         }
     }
 
-    pub(crate) fn take_on(&mut self, wishes: Vec<Wish>, agenda: &mut Agenda) {
-        for wish in wishes {
-            let id = WishId(self.asks.len());
-            agenda.plan(wish.at, Event::Client(id, ClientEvent::Send));
-            self.asks.push(Ask { wish, tries: 0, is_answered: false });
+    pub(crate) fn take_on(&mut self, user_requests: Vec<UserRequest>, agenda: &mut Agenda) {
+        for user_request in user_requests {
+            let id = RequestId(self.asks.len());
+            agenda.plan(user_request.at, Event::Client(id, ClientEvent::Send));
+            self.asks.push(Ask { user_request, tries: 0, is_answered: false });
             self.open += 1;
         }
     }
 
     /// Someone changes their mind about a job just when it is about to end.
     pub(crate) fn race(&mut self, job: &str, now: Moment, agenda: &mut Agenda) {
-        let submitted = self.asks.iter().find_map(|ask| match &ask.wish.act {
+        let submitted = self.asks.iter().find_map(|ask| match &ask.user_request.act {
             Act::SubmitJob(submit) if submit.name == job => Some(submit.workspace),
             Act::SubmitJob(_)
             | Act::CreateWorkspace { .. }
@@ -66,7 +66,7 @@ impl Clients {
         });
         let Some(workspace) = submitted else { return };
         let act = Act::CancelJob { workspace, name: job.to_owned() };
-        self.take_on(vec![Wish { at: now, act, expect: Expect::AnyAnswer }], agenda);
+        self.take_on(vec![UserRequest { at: now, act, expect: Expect::AnyAnswer }], agenda);
     }
 
     /// Something that was asked for and not answered yet.
@@ -74,16 +74,16 @@ impl Clients {
         if self.open == 0 {
             return None;
         }
-        self.asks.iter().find(|ask| !ask.is_answered).map(|ask| &ask.wish.act)
+        self.asks.iter().find(|ask| !ask.is_answered).map(|ask| &ask.user_request.act)
     }
 
-    pub(crate) fn act(&self, id: WishId) -> &Act {
-        &self.asks[id.0].wish.act
+    pub(crate) fn act(&self, id: RequestId) -> &Act {
+        &self.asks[id.0].user_request.act
     }
 
     pub(crate) fn on(
         &mut self,
-        id: WishId,
+        id: RequestId,
         event: ClientEvent,
         now: Moment,
         agenda: &mut Agenda,
@@ -91,7 +91,7 @@ impl Clients {
     ) -> Held {
         match event {
             ClientEvent::Send => {
-                oracle.on_asked(&self.asks[id.0].wish.act);
+                oracle.on_asked(&self.asks[id.0].user_request.act);
                 self.send(id, now, agenda);
             }
             ClientEvent::TimedOut { tries } => {
@@ -102,14 +102,14 @@ impl Clients {
                 }
             }
             ClientEvent::Answered { answer, was_known } => {
-                oracle.on_answer(&self.asks[id.0].wish.act, &answer, was_known)?;
+                oracle.on_answer(&self.asks[id.0].user_request.act, &answer, was_known)?;
                 self.on_answer(id, &answer, now, agenda)?;
             }
         }
         Ok(())
     }
 
-    fn send(&mut self, id: WishId, now: Moment, agenda: &mut Agenda) {
+    fn send(&mut self, id: RequestId, now: Moment, agenda: &mut Agenda) {
         let ask = &mut self.asks[id.0];
         ask.tries += 1;
         // Requests of one instant stay together: a burst is one burst, and can be one batch.
@@ -122,7 +122,7 @@ impl Clients {
 
     fn on_answer(
         &mut self,
-        id: WishId,
+        id: RequestId,
         answer: &InputResult,
         now: Moment,
         agenda: &mut Agenda,
@@ -134,9 +134,9 @@ impl Clients {
         if let Ok(Reply::Cluster { operation, .. } | Reply::Deleting { operation }) = answer {
             self.operations.push(*operation);
         }
-        match (ask.wish.expect, answer) {
+        match (ask.user_request.expect, answer) {
             (Expect::Refused, Ok(reply)) => {
-                return Err(Broken(format!("{:?} was accepted: {reply:?}", ask.wish.act)));
+                return Err(Broken(format!("{:?} was accepted: {reply:?}", ask.user_request.act)));
             }
             (Expect::AcceptedAtLast, Err(refused)) => {
                 let is_passing = match refused.kind {
@@ -148,7 +148,9 @@ impl Clients {
                     | RefusalKind::Full
                     | RefusalKind::Locked => false,
                 };
-                promise(is_passing, || format!("{:?} was refused: {refused}", ask.wish.act))?;
+                promise(is_passing, || {
+                    format!("{:?} was refused: {refused}", ask.user_request.act)
+                })?;
                 // The old cluster is on its way out, or the workspace on its way in, or the region limited.
                 agenda.plan(now + ASK_AGAIN, Event::Client(id, ClientEvent::Send));
                 return Ok(());

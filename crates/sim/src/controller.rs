@@ -43,7 +43,7 @@ pub(crate) struct Live {
     store: FaultyStore,
     pub(crate) reader: SqliteReader,
     pub(crate) world: World,
-    pub(crate) sweep: OrphanSearch,
+    pub(crate) remove_orphans: OrphanSearch,
     pub(crate) epoch: u64,
     wake: Wake,
 }
@@ -99,8 +99,9 @@ impl Controller {
             dead.check(&world)?;
         }
         let effects = world.effects().cloned().collect();
-        let (reader, sweep, wake) = (store.reader()?, OrphanSearch::default(), Wake::default());
-        self.live = Some(Live { store, reader, world, sweep, epoch, wake });
+        let (reader, remove_orphans, wake) =
+            (store.reader()?, OrphanSearch::default(), Wake::default());
+        self.live = Some(Live { store, reader, world, remove_orphans, epoch, wake });
         Ok(effects)
     }
 

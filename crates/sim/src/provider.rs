@@ -302,7 +302,7 @@ impl Provider {
     }
 
     /// Begins to delete a machine that has no node; asked again while it is there.
-    pub(crate) fn sweep(&mut self, node: &str, now: Moment, agenda: &mut Agenda) {
+    pub(crate) fn remove_orphans(&mut self, node: &str, now: Moment, agenda: &mut Agenda) {
         let Some(vm) = self.vms.get(node) else { return };
         if self.call_faults.is_refused(now) {
             return self.faults.note(Fault::CallRefused);

@@ -274,8 +274,8 @@ impl Sim {
             }
             Stage::Healing { until } => match self.unrest() {
                 None => {
-                    let wishes = workload::tear_down(self.now + Span(1));
-                    self.clients.take_on(wishes, &mut self.agenda);
+                    let user_requests = workload::tear_down(self.now + Span(1));
+                    self.clients.take_on(user_requests, &mut self.agenda);
                     Stage::TearingDown { until: self.now + TEAR_DOWN_MAX }
                 }
                 Some(unrest) if self.now > until => {

@@ -28,7 +28,7 @@ const FLOOD: u32 = 40;
 
 /// One thing that one user wants.
 #[derive(Debug, Clone)]
-pub(crate) struct Wish {
+pub(crate) struct UserRequest {
     pub(crate) at: Moment,
     pub(crate) act: Act,
     pub(crate) expect: Expect,
@@ -94,9 +94,9 @@ pub(crate) fn caller(workspace: usize, name: &str) -> Caller {
 }
 
 /// Everything that is wanted in `days` days, in no particular order.
-pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<Wish> {
+pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<UserRequest> {
     let chance = Chance::new(seed, Stream::Workload);
-    let mut drawing = Drawing { chance, days, has_faults, wishes: vec![] };
+    let mut drawing = Drawing { chance, days, has_faults, user_requests: vec![] };
     drawing.set_up();
     drawing.submit_jobs();
     drawing.flood();
@@ -104,14 +104,14 @@ pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<Wish> {
     drawing.limit_quota();
     drawing.recreate_clusters();
     drawing.ask_for_nonsense();
-    drawing.wishes
+    drawing.user_requests
 }
 
 /// Gives every cluster its first shape back, so that every job that waits can run.
-pub(crate) fn heal(at: Moment) -> Vec<Wish> {
+pub(crate) fn heal(at: Moment) -> Vec<UserRequest> {
     let expect = Expect::AcceptedAtLast;
-    let pools = POOLS.iter().map(|pool| Wish { at, act: pool.put(), expect });
-    std::iter::once(Wish { at, act: lift_limits(), expect }).chain(pools).collect()
+    let pools = POOLS.iter().map(|pool| UserRequest { at, act: pool.put(), expect });
+    std::iter::once(UserRequest { at, act: lift_limits(), expect }).chain(pools).collect()
 }
 
 fn lift_limits() -> Act {
@@ -119,11 +119,11 @@ fn lift_limits() -> Act {
     Act::SetQuota { limits: BTreeMap::from(lifted) }
 }
 
-pub(crate) fn tear_down(at: Moment) -> Vec<Wish> {
+pub(crate) fn tear_down(at: Moment) -> Vec<UserRequest> {
     let delete = |pool: &PoolPlan| pool.delete();
     POOLS
         .iter()
-        .map(|pool| Wish { at, act: delete(pool), expect: Expect::AcceptedAtLast })
+        .map(|pool| UserRequest { at, act: delete(pool), expect: Expect::AcceptedAtLast })
         .collect()
 }
 
@@ -131,12 +131,12 @@ struct Drawing {
     chance: Chance,
     days: u32,
     has_faults: bool,
-    wishes: Vec<Wish>,
+    user_requests: Vec<UserRequest>,
 }
 
 impl Drawing {
     fn want(&mut self, at: Moment, act: Act, expect: Expect) {
-        self.wishes.push(Wish { at, act, expect });
+        self.user_requests.push(UserRequest { at, act, expect });
     }
 
     /// The last ten minutes are left free, so that what was asked for is asked before the end.

@@ -15,7 +15,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         }
         Input::EditJob(edit) => edit.known = store.find_job(&edit.workspace, &edit.name)?,
         Input::ChangeAsset(request) => {
-            let (workspace, version) = (&request.workspace, request.wish.version());
+            let (workspace, version) = (&request.workspace, request.action.version());
             request.known = store.find_asset(workspace, request.kind, &request.name, version)?;
         }
         Input::Asked { input, .. } => {

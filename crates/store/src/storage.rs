@@ -269,7 +269,7 @@ pub trait StorageReader: Send {
     /// How many bytes the blobs of a workspace have, and its uncommitted blocks.
     fn stored(&mut self, workspace: WorkspaceId) -> Result<Stored, StoreError>;
     /// Files that may be unwanted since before then.
-    fn unwanted(
+    fn unreferenced(
         &mut self,
         before: Wall,
         limit: usize,

@@ -27,7 +27,7 @@ pub struct Piece {
     memory: Vec<u8>,
     from: usize,
     most: usize,
-    place: Option<Place>,
+    place: Option<BufferPermit>,
 }
 
 impl Piece {
@@ -55,17 +55,17 @@ impl Piece {
 }
 
 /// One of the large pieces that a pool has given out.
-struct Place(Arc<AtomicUsize>);
+struct BufferPermit(Arc<AtomicUsize>);
 
-impl Place {
-    fn find(taken: &Arc<AtomicUsize>) -> Option<Place> {
-        let place = Place(taken.clone());
+impl BufferPermit {
+    fn find(taken: &Arc<AtomicUsize>) -> Option<BufferPermit> {
+        let place = BufferPermit(taken.clone());
         // Counted before it is looked at, and given back if that was too many.
         (taken.fetch_add(1, Ordering::Relaxed) < LARGE_MAX).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for BufferPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -73,18 +73,18 @@ impl Drop for Place {
 
 /// Pieces that were used before: memory costs something only when the system gives it.
 #[derive(Default)]
-pub struct Pool {
+pub struct BufferPool {
     kept: Mutex<Vec<Piece>>,
     taken: Arc<AtomicUsize>,
 }
 
-impl Pool {
+impl BufferPool {
     /// With room for so many bytes, or as many as a piece has.
     pub fn take(&self, bytes: usize) -> Piece {
         if bytes <= SMALL_BYTES {
             return Piece::with_room(bytes);
         }
-        let Some(place) = Place::find(&self.taken) else {
+        let Some(place) = BufferPermit::find(&self.taken) else {
             return Piece::up_to(SMALL_BYTES, bytes);
         };
         let used = if bytes < PIECE_BYTES { None } else { self.lock().pop() };
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_used_piece_is_empty_when_it_is_used_again() {
-        let pool = Pool::default();
+        let pool = BufferPool::default();
         let mut piece = pool.take(usize::MAX);
         let at = piece.as_ptr();
         piece.fill(&[1; PIECE_BYTES]);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn who_comes_late_gets_small_pieces() {
-        let pool = Pool::default();
+        let pool = BufferPool::default();
         let mut out: Vec<Piece> = (0..LARGE_MAX).map(|_| pool.take(PIECE_BYTES)).collect();
         let long = vec![1; PIECE_BYTES];
         let room = |mut piece: Piece| PIECE_BYTES - piece.fill(&long).len();

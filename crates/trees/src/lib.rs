@@ -9,19 +9,19 @@
 mod digest;
 mod direct;
 mod folder;
+mod install;
 mod manifest;
 mod pieces;
-mod placing;
 mod snapshot;
 mod sparse;
 
 pub use digest::{Hasher, blob_of, tree_of};
-pub use direct::{PIECE_BYTES, Piece, Pool, Target};
+pub use direct::{BufferPool, PIECE_BYTES, Piece, Target};
 pub use folder::{Folder, Found, Listing, Skipped, Stamp};
+pub use install::{FileInstall, InstallError};
 pub use manifest::{
     BadTree, FILE_BYTES_MAX, FILES_MAX, File, MANIFEST_BYTES_MAX, TREE_BYTES_MAX, Tree,
 };
 pub use pieces::pieces;
-pub use placing::{Placing, PlacingError};
 pub use snapshot::{HOLES_BYTES_MAX, Memory, Snapshot, SnapshotError, glance, snapshot};
 pub use sparse::{Extent, Packed, Run, Unpacking, extent};

@@ -1,8 +1,8 @@
 //! What is kept in versions: code, environments, data, models, components. One envelope for all; what each kind is made
-//! of is in [`Body`], where its files are in [`Place`], and how others refer to it in [`Reference`].
+//! of is in [`Body`], where its files are in [`AssetLocation`], and how others refer to it in [`Reference`].
 
 mod body;
-mod place;
+mod location;
 mod reference;
 mod upload;
 mod web;
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 pub use body::{
     Body, Build, CodeBody, ComponentBody, DataBody, DataType, EnvironmentBody, ModelBody, of_output,
 };
+pub use location::{AssetLocation, BadLocation};
 use muster_core::limits::ASSET_BODY_BYTES_MAX;
 use muster_core::model::{
     Asset, AssetContainer, AssetKind, AssetSpec, Caller, ContainerSpec, WorkspaceKey,
 };
 use muster_core::time::Wall;
-pub use place::{BadPlace, Place};
 pub use reference::{BadReference, Reference, Which, is_curated, is_default_version};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -162,16 +162,16 @@ fn bag(text: Option<&str>) -> JsonText {
 
 /// A version as a client wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct VersionRequest {
     pub spec: AssetSpec,
     pub is_archived: Option<bool>,
 }
 
-impl Wanted {
+impl VersionRequest {
     /// With the name and the version that it is kept under, where what it is made of says them too: clients read a
     /// component's from its specification, and some leave them out there.
     #[must_use]
-    pub fn kept_as(mut self, kind: AssetKind, name: &str, version: &str) -> Wanted {
+    pub fn kept_as(mut self, kind: AssetKind, name: &str, version: &str) -> VersionRequest {
         if let Ok(Body::Component(body)) = Body::parse_text(kind, &self.spec.body) {
             self.spec.body = Body::Component(body.kept_as(name, version)).to_text();
         }
@@ -192,7 +192,11 @@ const HARMLESS: [&str; 8] = [
 ];
 
 /// `key` is the workspace that it is for: what it refers to must be in there.
-pub fn parse_request(kind: AssetKind, key: &WorkspaceKey, body: &[u8]) -> Result<Wanted, ArmError> {
+pub fn parse_request(
+    kind: AssetKind,
+    key: &WorkspaceKey,
+    body: &[u8],
+) -> Result<VersionRequest, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let reads = Reads::default();
     let properties = Field::noted(&value, &reads).get("properties")?;
@@ -209,7 +213,7 @@ pub fn parse_request(kind: AssetKind, key: &WorkspaceKey, body: &[u8]) -> Result
     let is_anonymous = properties.get("isAnonymous")?.boolean()?.unwrap_or(false);
     let is_archived = properties.get("isArchived")?.boolean()?;
     let note = notes::without_effect(&reads.unread(&value, &HARMLESS));
-    Ok(Wanted {
+    Ok(VersionRequest {
         spec: AssetSpec {
             description: written.description,
             tags: written.tags,

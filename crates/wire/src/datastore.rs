@@ -160,7 +160,7 @@ fn document(
 }
 
 /// What a client wants, and in the clear what opens it: to be sealed before it goes anywhere.
-pub struct Wanted {
+pub struct DatastoreRequest {
     pub spec: DatastoreSpec,
     pub secret: Option<Box<str>>,
 }
@@ -182,7 +182,7 @@ const HARMLESS: [&str; 13] = [
     "properties.credentials.secrets",
 ];
 
-pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<Wanted, ArmError> {
+pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<DatastoreRequest, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let reads = Reads::default();
     let properties = Field::noted(&value, &reads).get("properties")?;
@@ -231,7 +231,7 @@ pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<Wanted, ArmError> {
     if let Some(note) = notes::without_effect(&reads.unread(&value, &HARMLESS)) {
         spec.properties.insert(NOTE.to_owned(), note);
     }
-    Ok(Wanted { spec, secret })
+    Ok(DatastoreRequest { spec, secret })
 }
 
 /// What to do without a type of datastore that is not kept.
@@ -281,7 +281,7 @@ pub fn parse_secrets_request(body: &[u8]) -> Result<u64, ArmError> {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SweepRequest {
+pub struct GarbageRequest {
     /// Only counts what would go.
     pub dry_run: bool,
     /// What was sent or asked for since stays.
@@ -290,9 +290,9 @@ pub struct SweepRequest {
     pub block_seconds: Option<u32>,
 }
 
-pub fn parse_sweep(body: &[u8]) -> Result<SweepRequest, ArmError> {
+pub fn parse_garbage(body: &[u8]) -> Result<GarbageRequest, ArmError> {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Ok(SweepRequest::default());
+        return Ok(GarbageRequest::default());
     }
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let root = Field::root(&value);
@@ -303,13 +303,13 @@ pub fn parse_sweep(body: &[u8]) -> Result<SweepRequest, ArmError> {
         let message = "a dry run drops no blocks and so cannot count what their files would free; leave one of the two out";
         return Err(ArmError::invalid_property("blockSeconds", message));
     }
-    Ok(SweepRequest { dry_run, grace_seconds, block_seconds })
+    Ok(GarbageRequest { dry_run, grace_seconds, block_seconds })
 }
 
 /// What went, or would go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Swept {
+pub struct Collected {
     pub files: u64,
     pub bytes: u64,
     /// Files that stay.

@@ -162,13 +162,13 @@ pub fn parse_group(body: &[u8], is_put: bool) -> Result<GroupPatch, ArmError> {
 
 pub fn group_json(location: Option<&str>, tags: Option<&BTreeMap<String, String>>) -> String {
     #[derive(Serialize)]
-    struct Wanted<'a> {
+    struct GroupBody<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         location: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         tags: Option<&'a BTreeMap<String, String>>,
     }
-    crate::to_json(&Wanted { location, tags })
+    crate::to_json(&GroupBody { location, tags })
 }
 
 pub fn no_such_group(subscription: &str, name: &str) -> ArmError {

@@ -220,7 +220,7 @@ fn note(about: &About) -> Option<String> {
 pub fn request_json(wanted: &WorkspacePatch) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Wanted<'a> {
+    struct WorkspaceBody<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         location: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -237,7 +237,7 @@ pub fn request_json(wanted: &WorkspacePatch) -> String {
         #[serde(skip_serializing_if = "Option::is_none")]
         managed_network: Option<JsonText>,
     }
-    crate::to_json(&Wanted {
+    crate::to_json(&WorkspaceBody {
         location: wanted.location.as_deref(),
         tags: wanted.tags.as_ref(),
         properties: Properties {

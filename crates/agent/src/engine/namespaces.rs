@@ -11,7 +11,7 @@ use muster_sandbox::job;
 use muster_sandbox::network::JobNetwork;
 
 use super::Launching;
-use crate::attempt::{Context, DEFAULT_PATH, Way, open_log};
+use crate::attempt::{Context, DEFAULT_PATH, ServerAccess, open_log};
 use crate::bound::{self, Places, bind_all};
 use crate::identity::Identity;
 use crate::limits::{JobGroup, PROCESSES_MAX};
@@ -64,7 +64,7 @@ fn has_own_network(context: &Context, launching: &Launching<'_>) -> bool {
 /// With the way to the server where the job expects it.
 fn own_network(context: &Context) -> io::Result<OwnNetwork> {
     let network = Arc::new(JobNetwork::make()?);
-    let relay = context.way.as_ref().map(|way| way.lay_into(&network)).transpose()?;
+    let relay = context.access.as_ref().map(|access| access.lay_into(&network)).transpose()?;
     Ok(OwnNetwork { network, _relay: relay })
 }
 
@@ -88,8 +88,8 @@ fn walled_launch(
     for name in ["USER", "LOGNAME"] {
         variables.entry(name.into()).or_insert_with(|| "job".into());
     }
-    let way = context.way.iter().flat_map(Way::variables);
-    for (name, value) in way.chain(gpus.variables()) {
+    let access = context.access.iter().flat_map(ServerAccess::variables);
+    for (name, value) in access.chain(gpus.variables()) {
         variables.entry(name.into()).or_insert_with(|| value.into());
     }
     let text = |(name, value): (String, OsString)| match value.into_string() {
@@ -102,7 +102,7 @@ fn walled_launch(
         tmp_dir: work_dir.join("tmp"),
         work_dir,
         hidden: context.hidden.clone(),
-        ca_bundle: context.way.as_ref().and_then(Way::ca_bundle).map(Path::to_owned),
+        ca_bundle: context.access.as_ref().and_then(ServerAccess::ca_bundle).map(Path::to_owned),
         inputs: inputs.is_dir().then_some(inputs),
         gpus: gpus.numbers(),
         shares_node: context.jobs_share,

@@ -6,9 +6,9 @@ use muster_core::ErrorChain;
 use muster_core::agent::Assignment;
 use muster_core::ids::Epoch;
 use muster_core::model::{JobSpec, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER, TreeId};
-use muster_trees::{File, Folder, PlacingError, Tree, tree_of};
+use muster_trees::{File, Folder, InstallError, Tree, tree_of};
 
-use super::{Keeper, Patience, data};
+use super::{FolderSaver, Patience, data};
 use crate::attempt::Context;
 use crate::client::{CallError, Client};
 
@@ -19,7 +19,7 @@ pub(super) enum FetchError {
     #[error("the list of files {tree} is not what it should be")]
     WrongTree { tree: TreeId },
     #[error(transparent)]
-    Placing(#[from] PlacingError),
+    FileInstall(#[from] InstallError),
     #[error(
         "input {name} could not be fetched: {why}; it is fetched by the node, without credentials, and needs a way out of the \
          node (egress = true, and slirp4netns on its machine)"
@@ -38,7 +38,7 @@ pub(crate) async fn bring(
     context: &Context,
     assignment: &Assignment,
     spec: &JobSpec,
-) -> Result<Keeper, String> {
+) -> Result<FolderSaver, String> {
     fill(context, assignment, spec).await.map_err(|error| ErrorChain(&error).to_string())
 }
 
@@ -46,7 +46,7 @@ async fn fill(
     context: &Context,
     assignment: &Assignment,
     spec: &JobSpec,
-) -> Result<Keeper, FetchError> {
+) -> Result<FolderSaver, FetchError> {
     let folder = Folder::open(&context.home.work(assignment.epoch))?;
     let (client, epoch) = (&context.client, assignment.epoch);
     if let Some(code) = &spec.code {
@@ -70,7 +70,7 @@ async fn fill(
     }
     let log = context.home.job_log(epoch);
     let full_waits = context.full_server.outputs_wait;
-    Ok(Keeper::new(client.clone(), epoch, Arc::new(folder), spec, (log, full_waits), last))
+    Ok(FolderSaver::new(client.clone(), epoch, Arc::new(folder), spec, (log, full_waits), last))
 }
 
 async fn lay_out(

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 use super::watched::{LOOK_EVERY, Taking, Watched};
 use super::{Patience, is_in, note};
-use crate::attempt::Told;
+use crate::attempt::AttemptSignal;
 use crate::client::{CallError, Client, End};
 use crate::mlflow;
 
@@ -71,7 +71,7 @@ impl KeepError {
     }
 }
 
-pub(crate) struct Keeper {
+pub(crate) struct FolderSaver {
     client: Client,
     epoch: Epoch,
     folder: Arc<Folder>,
@@ -92,7 +92,7 @@ pub(crate) struct Keeper {
     said: BTreeSet<String>,
 }
 
-impl Keeper {
+impl FolderSaver {
     pub(super) fn new(
         client: Client,
         epoch: Epoch,
@@ -100,11 +100,11 @@ impl Keeper {
         spec: &JobSpec,
         (log, full_waits): (PathBuf, Duration),
         last: Tree,
-    ) -> Keeper {
+    ) -> FolderSaver {
         let (checkpoint, has_outputs) = (spec.checkpoint.clone(), !spec.outputs.is_empty());
         let (memory, said) = (Arc::default(), BTreeSet::new());
         let (is_unsure, bytes_sent) = (false, 0);
-        Keeper {
+        FolderSaver {
             client,
             epoch,
             folder,
@@ -322,11 +322,11 @@ impl Keeper {
 }
 
 /// Resolves when there is no more time. Being asked to end is no reason to stop keeping.
-pub(crate) async fn killed(told: &mut mpsc::UnboundedReceiver<Told>) {
+pub(crate) async fn killed(told: &mut mpsc::UnboundedReceiver<AttemptSignal>) {
     loop {
         match told.recv().await {
-            Some(Told::Signal(Signal::Kill)) => return,
-            Some(Told::Signal(Signal::Terminate) | Told::Go) => {}
+            Some(AttemptSignal::Signal(Signal::Kill)) => return,
+            Some(AttemptSignal::Signal(Signal::Terminate) | AttemptSignal::Go) => {}
             // Nobody is left to say it.
             None => return std::future::pending().await,
         }

@@ -8,7 +8,7 @@ use reqwest::{Response, Url};
 
 use super::data::check_room;
 use super::fetch::FetchError;
-use crate::attempt::{Context, Way};
+use crate::attempt::{Context, ServerAccess};
 
 /// Until an answer begins to come, and between two pieces of it.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -198,7 +198,7 @@ fn file_name(url: &str) -> String {
 
 /// Trusts what the node's jobs trust.
 fn client(context: &Context) -> Result<reqwest::Client, String> {
-    let ca_bundle: Option<&Path> = context.way.as_ref().and_then(Way::ca_bundle);
+    let ca_bundle: Option<&Path> = context.access.as_ref().and_then(ServerAccess::ca_bundle);
     let mut builder = reqwest::Client::builder().read_timeout(TIMEOUT);
     if let Some(path) = ca_bundle {
         let bundle = std::fs::read(path).map_err(|error| error.to_string())?;

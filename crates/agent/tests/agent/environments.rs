@@ -10,7 +10,7 @@ use muster_core::model::{Exit, JobEnvironment, JobSpec, Recipe};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Harness, habits, spec};
+use crate::harness::{Harness, spec, timing};
 
 const NAME: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
@@ -44,7 +44,7 @@ fn folder() -> tempfile::TempDir {
 fn agent(harness: &Harness, folder: Option<&Path>) -> JoinHandle<Result<(), AgentError>> {
     let mut config = harness.config();
     config.environments = folder.map(PathBuf::from);
-    tokio::spawn(muster_agent::run_with_habits(config, None, habits()))
+    tokio::spawn(muster_agent::run_with_timing(config, None, timing()))
 }
 
 /// The job's own, over the environment.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use muster_agent::home::Home;
 use muster_agent::{AgentConfig, AgentError};
-use muster_core::agent::{Assignment, AttemptPhase, Habits};
+use muster_core::agent::{Assignment, AttemptPhase, Timing};
 use muster_core::ids::Epoch;
 use muster_core::model::{Exit, JobSpec, SpecHash};
 use muster_core::time::Span;
@@ -21,8 +21,8 @@ pub const WALLS_VARIABLE: &str = "MUSTER_TEST_WALLS";
 /// Far more than anything here takes; a bound, not a wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub fn habits() -> Habits {
-    Habits {
+pub fn timing() -> Timing {
+    Timing {
         // Under any lease.
         lease: Span::ZERO,
         stop_grace: Span::milliseconds(300),
@@ -80,11 +80,11 @@ impl Harness {
 
     /// An agent in this process.
     pub fn agent(&self) -> JoinHandle<Result<(), AgentError>> {
-        self.agent_with(habits())
+        self.agent_with(timing())
     }
 
-    pub fn agent_with(&self, habits: Habits) -> JoinHandle<Result<(), AgentError>> {
-        tokio::spawn(muster_agent::run_with_habits(self.config(), None, habits))
+    pub fn agent_with(&self, timing: Timing) -> JoinHandle<Result<(), AgentError>> {
+        tokio::spawn(muster_agent::run_with_timing(self.config(), None, timing))
     }
 
     /// An agent in a process of its own.

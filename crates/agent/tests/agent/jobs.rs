@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use muster_core::model::{Exit, JobSpec};
 use muster_core::time::Span;
 
-use crate::harness::{Harness, endings, eventually, habits, is_alive, is_running, mode_of, spec};
+use crate::harness::{Harness, endings, eventually, is_alive, is_running, mode_of, spec, timing};
 
 #[tokio::test]
 async fn a_command_runs_and_its_log_arrives_complete_and_in_order() {
@@ -157,7 +157,7 @@ async fn an_unwanted_job_is_asked_to_stop_and_then_made_to() {
     let asked = std::time::Instant::now();
     harness.server.change(|book| book.assignments.clear());
     assert_eq!(harness.ending(rude).await, Exit::Stopped);
-    assert!(asked.elapsed().as_micros() >= u128::from(habits().stop_grace.0));
+    assert!(asked.elapsed().as_micros() >= u128::from(timing().stop_grace.0));
     agent.abort();
 }
 

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use muster_core::agent::Habits;
+use muster_core::agent::Timing;
 use muster_core::model::Exit;
 use muster_core::time::Span;
 
-use crate::harness::{Harness, end_of, eventually, habits, is_alive};
+use crate::harness::{Harness, end_of, eventually, is_alive, timing};
 
 #[tokio::test]
 async fn a_job_stops_before_its_lease_is_over_and_the_node_ends() {
@@ -29,7 +29,7 @@ async fn a_job_stops_before_its_lease_is_over_and_the_node_ends() {
 async fn an_ending_from_a_lost_lease_is_told_when_the_server_is_back() {
     let mut harness = Harness::new().await;
     harness.server.change(|book| book.lease = Span::seconds(1));
-    let agent = harness.agent_with(Habits { alone_max: Span::seconds(60), ..habits() });
+    let agent = harness.agent_with(Timing { alone_max: Span::seconds(60), ..timing() });
     let epoch = harness.assignment(1, "echo $$; sleep 1000");
     harness.until_log_has(epoch, "\n").await;
     let pid = harness.log(epoch);
@@ -56,7 +56,7 @@ async fn a_server_that_another_ca_vouches_for_is_not_spoken_to() {
     let other = Harness::without_server().await;
     let mut config = harness.config();
     config.ca_file = other.config().ca_file;
-    muster_agent::run_with_habits(config, None, habits()).await.unwrap();
+    muster_agent::run_with_timing(config, None, timing()).await.unwrap();
     assert_eq!(harness.server.look().reports, []);
 }
 

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use muster_agent::FullServer;
 use muster_core::model::Exit;
 
-use crate::harness::{Harness, eventually, habits};
+use crate::harness::{Harness, eventually, timing};
 
 #[tokio::test]
 async fn a_hundred_megabytes_without_a_newline_arrive() {
@@ -51,7 +51,7 @@ async fn a_full_log_says_that_it_is_and_takes_no_more_room() {
     const LINE: &[u8] = b"\nmuster: output beyond 3000000 bytes is dropped\n";
     let harness = Harness::new().await;
     let config = muster_agent::AgentConfig { log_bytes: MOST, ..harness.config() };
-    let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
+    let agent = tokio::spawn(muster_agent::run_with_timing(config, None, timing()));
     // As much as a log takes is taken whole.
     let epoch = harness.assignment(1, &format!("head -c {MOST} /dev/zero | tr '\\0' x"));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
@@ -161,7 +161,7 @@ async fn a_log_that_is_cut_says_what_is_missing() {
     let harness = Harness::new().await;
     let full_server = FullServer { log_waits: Duration::from_millis(500), ..FullServer::default() };
     let config = muster_agent::AgentConfig { full_server, ..harness.config() };
-    let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
+    let agent = tokio::spawn(muster_agent::run_with_timing(config, None, timing()));
     harness.server.change(|book| book.log_piece_max = Some(1_000));
     let command = "echo begin; sleep 0.5; echo second; head -c 9000 /dev/zero | tr '\\0' x";
     let epoch = harness.assignment(1, command);
@@ -177,7 +177,7 @@ async fn a_server_whose_room_becomes_free_slowly_does_not_hold_up_the_end() {
     let harness = Harness::new().await;
     let full_server = FullServer { log_waits: Duration::from_millis(500), ..FullServer::default() };
     let config = muster_agent::AgentConfig { full_server, ..harness.config() };
-    let agent = tokio::spawn(muster_agent::run_with_habits(config, None, habits()));
+    let agent = tokio::spawn(muster_agent::run_with_timing(config, None, timing()));
     harness.server.change(|book| {
         book.log_piece_max = Some(1_000);
         book.log_room_trickles = true;

@@ -43,6 +43,6 @@ fn agent_process() {
         gpus: Vec::new(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let agent = muster_agent::run_with_habits(config, spawner, harness::habits());
+    let agent = muster_agent::run_with_timing(config, spawner, harness::timing());
     runtime.block_on(agent).unwrap();
 }

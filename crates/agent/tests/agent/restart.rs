@@ -8,7 +8,7 @@ use muster_core::ids::Epoch;
 use muster_core::model::Exit;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Harness, eventually, habits, is_alive, is_running};
+use crate::harness::{Harness, eventually, is_alive, is_running, timing};
 
 fn journal_of(harness: &Harness) -> Vec<Record> {
     let text = std::fs::read_to_string(harness.home.journal()).unwrap_or_default();
@@ -97,7 +97,7 @@ async fn a_terminated_agent_stops_its_jobs_and_says_nothing_more() {
     let asked = Instant::now();
     kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
     assert!(end_of(&mut agent).await.success());
-    assert!(asked.elapsed() >= Duration::from_micros(habits().stop_grace.0));
+    assert!(asked.elapsed() >= Duration::from_micros(timing().stop_grace.0));
     let log = harness.log(epoch);
     assert!(log.ends_with("bye\n"), "{log}");
     assert!(!is_alive(log.lines().next().unwrap()));

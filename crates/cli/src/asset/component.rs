@@ -8,7 +8,7 @@ use muster_wire::asset::{AssetProperties, AssetResource, Reference, Which, reque
 use muster_wire::{AssetRoute, JsonText, Route};
 use serde_json::{Map, Value};
 
-use super::draft::Desk;
+use super::draft::DraftContext;
 use super::{environment, fields, files, id_of, pick};
 use crate::document::kinds::FileKind;
 use crate::document::{self, Fields};
@@ -21,11 +21,15 @@ const ANONYMOUS: &str = "azureml_anonymous";
 const DEPTH_MAX: usize = 8;
 
 /// The specification that is sent.
-pub async fn settled(desk: &Desk<'_>, document: &Fields) -> CliResult<Fields> {
-    settled_at(desk, document, 0).await
+pub async fn settled(context: &DraftContext<'_>, document: &Fields) -> CliResult<Fields> {
+    settled_at(context, document, 0).await
 }
 
-async fn settled_at(desk: &Desk<'_>, document: &Fields, depth: usize) -> CliResult<Fields> {
+async fn settled_at(
+    context: &DraftContext<'_>,
+    document: &Fields,
+    depth: usize,
+) -> CliResult<Fields> {
     if depth > DEPTH_MAX {
         return Err(Failure::refused(format!(
             "components name each other {DEPTH_MAX} deep; does one of them name itself?"
@@ -41,13 +45,13 @@ async fn settled_at(desk: &Desk<'_>, document: &Fields, depth: usize) -> CliResu
         let text = number.to_string();
         spec.insert("version".to_owned(), Value::String(text));
     }
-    settle_step(desk, &mut spec, "").await?;
+    settle_step(context, &mut spec, "").await?;
     for inner in ["task", "trial"] {
         if let Some(Value::Object(step)) = spec.get_mut(inner) {
-            settle_step(desk, step, &format!("{inner}.")).await?;
+            settle_step(context, step, &format!("{inner}.")).await?;
         }
     }
-    settle_file(desk, &mut spec, "trial", "", depth).await?;
+    settle_file(context, &mut spec, "trial", "", depth).await?;
     if let Some(Value::Object(jobs)) = spec.get_mut("jobs") {
         for (name, job) in jobs {
             let Value::Object(job) = job else {
@@ -55,29 +59,29 @@ async fn settled_at(desk: &Desk<'_>, document: &Fields, depth: usize) -> CliResu
                 return Err(Failure::refused(words));
             };
             let path = format!("jobs.{name}.");
-            settle_step(desk, job, &path).await?;
+            settle_step(context, job, &path).await?;
             if let Some(Value::Object(task)) = job.get_mut("task") {
-                settle_step(desk, task, &format!("{path}task.")).await?;
+                settle_step(context, task, &format!("{path}task.")).await?;
             }
-            settle_file(desk, job, "component", &path, depth).await?;
-            settle_file(desk, job, "trial", &path, depth).await?;
+            settle_file(context, job, "component", &path, depth).await?;
+            settle_file(context, job, "trial", &path, depth).await?;
         }
     }
     Ok(spec)
 }
 
 /// The code and the environment of one step.
-async fn settle_step(desk: &Desk<'_>, step: &mut Fields, path: &str) -> CliResult {
-    let includes = Includes { base: desk.base.clone(), paths: includes_of(step, path)? };
+async fn settle_step(context: &DraftContext<'_>, step: &mut Fields, path: &str) -> CliResult {
+    let includes = Includes { base: context.base.clone(), paths: includes_of(step, path)? };
     let code = step.get("code").and_then(Value::as_str);
-    if let Some(found) = code_of(desk, code, &includes, &format!("{path}code")).await? {
+    if let Some(found) = code_of(context, code, &includes, &format!("{path}code")).await? {
         step.insert("code".to_owned(), Value::String(found));
     }
     let found = match step.get("environment") {
         None | Some(Value::Null) => return Ok(()),
-        Some(Value::Object(inline)) => environment::inline(desk, inline).await?,
+        Some(Value::Object(inline)) => environment::inline(context, inline).await?,
         Some(Value::String(text)) => {
-            environment_of(desk, text, &format!("{path}environment")).await?
+            environment_of(context, text, &format!("{path}environment")).await?
         }
         Some(_) => {
             let words = "give azureml:NAME:VERSION, azureml:NAME@latest, or fields such as image";
@@ -110,7 +114,7 @@ fn includes_of(step: &Fields, path: &str) -> CliResult<Vec<String>> {
 
 /// The code that is sent, if it is here; else it stays as it is.
 async fn code_of(
-    desk: &Desk<'_>,
+    context: &DraftContext<'_>,
     code: Option<&str>,
     includes: &Includes,
     path: &str,
@@ -136,19 +140,19 @@ async fn code_of(
             .hint("name the folder of the code, or leave them out")),
         };
     }
-    let place = code.map(|code| desk.base.join(code));
+    let place = code.map(|code| context.base.join(code));
     let local = upload::component_code(path, place.as_deref(), includes)?;
-    if desk.is_dry {
+    if context.is_dry {
         return Ok(None);
     }
-    let id = upload::code(desk.client, desk.workspace, &local).await?;
+    let id = upload::code(context.client, context.workspace, &local).await?;
     Ok(Some(format!("azureml:{id}")))
 }
 
 /// The environment that is named, as an id; those of registries stay as they are.
-async fn environment_of(desk: &Desk<'_>, text: &str, path: &str) -> CliResult<String> {
+async fn environment_of(context: &DraftContext<'_>, text: &str, path: &str) -> CliResult<String> {
     let kind = AssetKind::Environment;
-    let found = Reference::parse(kind, text, desk.workspace)
+    let found = Reference::parse(kind, text, context.workspace)
         .map_err(|why| Failure::refused(format!("{path}: {why}")))?;
     let (name, which) = match found {
         Reference::Registry { .. } => return Ok(text.to_owned()),
@@ -158,17 +162,17 @@ async fn environment_of(desk: &Desk<'_>, text: &str, path: &str) -> CliResult<St
     };
     let version = match which {
         Which::Version(version) => version,
-        Which::Latest => pick::latest(desk.client, desk.workspace, kind, &name).await?.into(),
+        Which::Latest => pick::latest(context.client, context.workspace, kind, &name).await?.into(),
     };
-    let workspace = desk.workspace.clone();
+    let workspace = context.workspace.clone();
     let route = Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version });
-    let found: AssetResource = desk.client.get(&route).await?;
+    let found: AssetResource = context.client.get(&route).await?;
     Ok(id_of(&found))
 }
 
 /// A component that is named by its file, or stands inside: made without a name.
 async fn settle_file(
-    desk: &Desk<'_>,
+    context: &DraftContext<'_>,
     holder: &mut Fields,
     name: &str,
     path: &str,
@@ -180,24 +184,24 @@ async fn settle_file(
             if files::is_address(file) {
                 return Ok(());
             }
-            let file = desk.base.join(file);
+            let file = context.base.join(file);
             let base = file.parent().map(Path::to_owned).unwrap_or_default();
             (document::read_by(&file, FileKind::Component, fields::component)?, base)
         }
         Some(Value::Object(inner)) if name == "component" => {
             document::check(inner, fields::component(inner)?, &format!("{path}{name}."), None)?;
-            (inner.clone(), desk.base.clone())
+            (inner.clone(), context.base.clone())
         }
         _ => return Ok(()),
     };
-    let nested = Desk { base, ..*desk };
+    let nested = DraftContext { base, ..*context };
     let spec = Box::pin(settled_at(&nested, &inner, depth + 1)).await?;
-    let id = anonymous(desk, spec).await?;
+    let id = anonymous(context, spec).await?;
     holder.insert(name.to_owned(), Value::String(id));
     Ok(())
 }
 
-async fn anonymous(desk: &Desk<'_>, mut spec: Fields) -> CliResult<String> {
+async fn anonymous(context: &DraftContext<'_>, mut spec: Fields) -> CliResult<String> {
     for own in ["name", "version"] {
         spec.remove(own);
     }
@@ -208,12 +212,13 @@ async fn anonymous(desk: &Desk<'_>, mut spec: Fields) -> CliResult<String> {
         component_spec: JsonText::new(&text),
         ..AssetProperties::default()
     };
-    let (workspace, kind, name) = (desk.workspace.clone(), AssetKind::Component, ANONYMOUS.into());
+    let (workspace, kind, name) =
+        (context.workspace.clone(), AssetKind::Component, ANONYMOUS.into());
     let route = Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version });
-    if desk.is_dry {
+    if context.is_dry {
         return Ok(format!("azureml:{}", route.path().unwrap_or_default()));
     }
     let made: AssetResource =
-        desk.client.put(&route, request_json(&properties)).await?.document()?;
+        context.client.put(&route, request_json(&properties)).await?.document()?;
     Ok(id_of(&made))
 }

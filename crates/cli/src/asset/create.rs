@@ -7,7 +7,7 @@ use muster_wire::asset::{AssetResource, ContainerResource, request_json};
 use muster_wire::{AssetRoute, Route};
 use serde_json::{Value, json};
 
-use super::draft::{self, Desk};
+use super::draft::{self, DraftContext};
 use super::{fields, missing, pick, print};
 use crate::client::Client;
 use crate::document::kinds::FileKind;
@@ -189,7 +189,7 @@ impl EnvironmentArgs {
             None => json!({"path": from_here(context)}),
         });
         flags.say("build", build);
-        let wanted = Wanted { kind: AssetKind::Environment, file: self.file.as_deref(), flags };
+        let wanted = AssetDraft { kind: AssetKind::Environment, file: self.file.as_deref(), flags };
         self.common.run(wanted, false).await
     }
 }
@@ -201,7 +201,7 @@ impl DataArgs {
         flags.say("type", self.data_type.clone());
         flags.say("description", self.description.clone());
         flags.say("datastore", self.datastore.clone());
-        let wanted = Wanted { kind: AssetKind::Data, file: self.file.as_deref(), flags };
+        let wanted = AssetDraft { kind: AssetKind::Data, file: self.file.as_deref(), flags };
         self.common.run(wanted, self.skip_validation).await
     }
 }
@@ -215,7 +215,7 @@ impl ModelArgs {
         flags.say("description", self.description.clone());
         flags.say("datastore", self.datastore.clone());
         flags.tags(self.tags.as_ref())?;
-        let wanted = Wanted { kind: AssetKind::Model, file: self.file.as_deref(), flags };
+        let wanted = AssetDraft { kind: AssetKind::Model, file: self.file.as_deref(), flags };
         self.common.run(wanted, false).await
     }
 }
@@ -223,12 +223,12 @@ impl ModelArgs {
 impl ComponentArgs {
     pub async fn run(&self) -> CliResult {
         let (kind, flags) = (AssetKind::Component, Flags::default());
-        let wanted = Wanted { kind, file: Some(&self.file), flags };
+        let wanted = AssetDraft { kind, file: Some(&self.file), flags };
         self.common.run(wanted, self.skip_validation).await
     }
 }
 
-struct Wanted<'a> {
+struct AssetDraft<'a> {
     kind: AssetKind,
     file: Option<&'a Path>,
     flags: Flags,
@@ -255,7 +255,7 @@ fn fields_of(kind: AssetKind, document: &Fields) -> CliResult<&'static [Field]> 
 
 impl Common {
     /// The document that is meant: the file, what flags say, single fields.
-    fn document(&self, wanted: Wanted<'_>) -> CliResult<Fields> {
+    fn document(&self, wanted: AssetDraft<'_>) -> CliResult<Fields> {
         let kind = wanted.kind;
         let mut document = match wanted.file {
             Some(path) => {
@@ -272,7 +272,7 @@ impl Common {
         Ok(document)
     }
 
-    async fn run(&self, wanted: Wanted<'_>, skips_validation: bool) -> CliResult {
+    async fn run(&self, wanted: AssetDraft<'_>, skips_validation: bool) -> CliResult {
         let kind = wanted.kind;
         let base = wanted.file.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
         let base = base.to_owned();
@@ -284,8 +284,8 @@ impl Common {
         let workspace = &self.scope.workspace_to_change()?;
         let client = &self.scope.connect().await?;
         let is_dry = self.dry.dry_run;
-        let desk = Desk { client, workspace, base, is_dry, skips_validation };
-        let properties = draft::properties(&desk, kind, &document).await?;
+        let context = DraftContext { client, workspace, base, is_dry, skips_validation };
+        let properties = draft::properties(&context, kind, &document).await?;
         let version = match document::text(&document, "version") {
             Some(version) => Versions { first: version, next: None },
             None => free_version(client, workspace, kind, &name).await?,

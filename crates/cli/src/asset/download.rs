@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use muster_core::model::AssetKind;
-use muster_wire::asset::{AssetResource, Place};
+use muster_wire::asset::{AssetLocation, AssetResource};
 
 use super::pick::Pick;
 use super::view;
@@ -34,9 +34,9 @@ pub async fn run(args: &Args) -> CliResult {
         Failure::refused(format!("the files of model {} are at {}", quoted(&name), quoted(&uri)))
             .hint(hint)
     };
-    let (datastore, path) = match Place::parse(&uri, &workspace) {
-        Ok(Place::Datastore { datastore, path }) => (datastore, path),
-        Ok(Place::JobOutput { job, .. }) => {
+    let (datastore, path) = match AssetLocation::parse(&uri, &workspace) {
+        Ok(AssetLocation::Datastore { datastore, path }) => (datastore, path),
+        Ok(AssetLocation::JobOutput { job, .. }) => {
             return Err(elsewhere(format!("muster job download -n {job} gets what that job left")));
         }
         _ => return Err(elsewhere("fetch them with what opens that address".to_owned())),

@@ -17,7 +17,7 @@ use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::upload::Local;
 
 /// Where a document is read, and who is asked about what it names.
-pub struct Desk<'a> {
+pub struct DraftContext<'a> {
     pub client: &'a Client,
     pub workspace: &'a WorkspaceKey,
     /// What paths in it begin at.
@@ -31,7 +31,7 @@ pub struct Desk<'a> {
 /// The properties of a version that the document describes. What it names is settled: files are sent, and what stands
 /// inside it is made.
 pub async fn properties(
-    desk: &Desk<'_>,
+    context: &DraftContext<'_>,
     kind: AssetKind,
     document: &Fields,
 ) -> CliResult<AssetProperties> {
@@ -42,13 +42,13 @@ pub async fn properties(
     };
     Ok(match kind {
         AssetKind::Environment => {
-            let of = environment::settled(desk, document).await?;
+            let of = environment::settled(context, document).await?;
             AssetProperties { description: about.description, tags: about.tags, ..of }
         }
-        AssetKind::Data => data(desk, document, about).await?,
-        AssetKind::Model => model(desk, document, about).await?,
+        AssetKind::Data => data(context, document, about).await?,
+        AssetKind::Model => model(context, document, about).await?,
         AssetKind::Component => {
-            let spec = component::settled(desk, document).await?;
+            let spec = component::settled(context, document).await?;
             let spec = JsonText::new(&Value::Object(spec).to_string());
             let properties = document.get("properties").map(Value::to_string);
             let properties = properties.and_then(|properties| JsonText::new(&properties));
@@ -59,7 +59,7 @@ pub async fn properties(
 }
 
 async fn data(
-    desk: &Desk<'_>,
+    context: &DraftContext<'_>,
     document: &Fields,
     about: AssetProperties,
 ) -> CliResult<AssetProperties> {
@@ -74,30 +74,32 @@ async fn data(
         }
     };
     let path = path(document)?;
-    let local = files::local("path", &path, &desk.base)?;
+    let local = files::local("path", &path, &context.base)?;
     let referenced_uris = match &local {
         Some(local) => {
             check_type(&path, local, data_type)?;
-            let is_table = data_type == DataType::MlTable && !desk.skips_validation;
+            let is_table = data_type == DataType::MlTable && !context.skips_validation;
             is_table.then(|| referenced(local.path())).transpose()?
         }
         None => None,
     };
     let placed =
-        files::place(desk, &path, local.as_ref(), text(document, "datastore").as_deref()).await?;
+        files::place(context, &path, local.as_ref(), text(document, "datastore").as_deref())
+            .await?;
     let (data_uri, data_type) = (Some(placed), Some(data_type));
     Ok(AssetProperties { data_uri, data_type, referenced_uris, ..about })
 }
 
 async fn model(
-    desk: &Desk<'_>,
+    context: &DraftContext<'_>,
     document: &Fields,
     about: AssetProperties,
 ) -> CliResult<AssetProperties> {
     let path = path(document)?;
-    let local = files::local("path", &path, &desk.base)?;
+    let local = files::local("path", &path, &context.base)?;
     let placed =
-        files::place(desk, &path, local.as_ref(), text(document, "datastore").as_deref()).await?;
+        files::place(context, &path, local.as_ref(), text(document, "datastore").as_deref())
+            .await?;
     let flavors = match document.get("flavors").filter(|flavors| !flavors.is_null()) {
         None => None,
         Some(Value::Object(all)) => {

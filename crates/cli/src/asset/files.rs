@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::draft::Desk;
+use super::draft::DraftContext;
 use crate::failure::{CliResult, quoted};
 use crate::upload::{self, Local};
 
@@ -23,17 +23,18 @@ pub fn local(what: &str, path: &str, base: &Path) -> CliResult<Option<Local>> {
 
 /// Where files are, now that they are there: sent, unless the same was sent before.
 pub async fn place(
-    desk: &Desk<'_>,
+    context: &DraftContext<'_>,
     path: &str,
     local: Option<&Local>,
     datastore: Option<&str>,
 ) -> CliResult<String> {
     let Some(local) = local else { return Ok(path.to_owned()) };
-    if desk.is_dry {
+    if context.is_dry {
         let datastore = datastore.unwrap_or(muster_core::model::DEFAULT_DATASTORE);
         return Ok(format!("azureml://datastores/{datastore}/paths/{}", upload::path_of(local)?));
     }
-    let sent = upload::to_datastore(desk.client, desk.workspace, local, datastore, None).await?;
+    let sent =
+        upload::to_datastore(context.client, context.workspace, local, datastore, None).await?;
     Ok(sent.uri())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_wire::Route;
 use reqwest::{Method, header};
 
-use super::{ANSWER_WITHIN, Answer, Client, refusal};
+use super::{ANSWER_WITHIN, ApiResponse, Client, refusal};
 use crate::failure::CliResult;
 
 /// Of a file that is sent: slower is a server that hangs.
@@ -16,7 +16,7 @@ const DOWNLOAD_WITHIN: Duration = Duration::from_secs(3_600);
 
 impl Client {
     /// A text that is no JSON.
-    pub async fn put_text(&self, route: &Route, text: String) -> CliResult<Answer> {
+    pub async fn put_text(&self, route: &Route, text: String) -> CliResult<ApiResponse> {
         let url = self.url(route, &[]);
         let request = || {
             let request = self.http.put(&url).header(header::CONTENT_TYPE, "text/plain");

@@ -90,7 +90,7 @@ pub const FIELDS: &[Field] = &[
 ];
 
 /// What can only be said once it is known which kind of compute is meant. `now` is that of a compute which is there.
-pub fn settled(mut wanted: Wanted, now: Option<ComputeKind>) -> CliResult<Wanted> {
+pub fn settled(mut wanted: ComputeDraft, now: Option<ComputeKind>) -> CliResult<ComputeDraft> {
     wanted.patch.kind = wanted.patch.kind.or(now);
     let Some(admin) = &mut wanted.patch.admin else { return Ok(wanted) };
     if wanted.patch.kind.unwrap_or_default() == ComputeKind::Cluster {
@@ -113,12 +113,12 @@ pub fn settled(mut wanted: Wanted, now: Option<ComputeKind>) -> CliResult<Wanted
 }
 
 /// What a document asks for, and the administrator's password, which no patch holds.
-pub struct Wanted {
+pub struct ComputeDraft {
     pub patch: ClusterPatch,
     pub password: Option<String>,
 }
 
-pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> CliResult<Wanted> {
+pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> CliResult<ComputeDraft> {
     let kind = parsed(text(document, "type"), "type", kind)?;
     let inner = |name: &str| match document.get(name) {
         Some(Value::Object(inner)) => inner.clone(),
@@ -162,7 +162,7 @@ pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> CliResult<Wanted> 
         admin: people.admin(),
         ..ClusterPatch::default()
     };
-    Ok(Wanted { patch, password: people.admin_password })
+    Ok(ComputeDraft { patch, password: people.admin_password })
 }
 
 /// What flags say goes before what a file says.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::file::{self, FIELDS, Wanted};
+use super::file::{self, ComputeDraft, FIELDS};
 use super::{Target, price, view};
 use crate::client::Client;
 use crate::complete;
@@ -219,7 +219,7 @@ pub async fn create(args: CreateArgs) -> CliResult {
     let target = Target { name: name.into(), scope: args.scope };
     let client = target.scope.connect().await?;
     let doing = Doing { what: CREATING, no_wait: args.no_wait, print: args.print, dry: args.dry };
-    doing.put(&client, &target, &file::settled(Wanted { patch, password }, None)?).await
+    doing.put(&client, &target, &file::settled(ComputeDraft { patch, password }, None)?).await
 }
 
 impl CreateArgs {
@@ -265,14 +265,14 @@ pub async fn update(args: UpdateArgs) -> CliResult {
     let patch = file::merged(flags, edited.patch);
     let now =
         KINDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&now.properties.compute_type));
-    let wanted = Wanted { patch, password: edited.password };
+    let wanted = ComputeDraft { patch, password: edited.password };
     let wanted = file::settled(wanted, now.map(|(_, kind)| *kind))?;
     let doing = Doing { what: "updating", no_wait: args.no_wait, print: args.print, dry: args.dry };
     doing.put(&client, &args.target, &wanted).await
 }
 
 /// What the edits change of the cluster as it is now.
-fn edited(now: &SeenCompute, edits: &Edits, workspace: &WorkspaceKey) -> CliResult<Wanted> {
+fn edited(now: &SeenCompute, edits: &Edits, workspace: &WorkspaceKey) -> CliResult<ComputeDraft> {
     let mut before = Fields::new();
     if !edits.is_empty() {
         let shown = serde_json::to_value(view::entity(now)).expect("entities have text keys");
@@ -316,7 +316,7 @@ struct Doing {
 }
 
 impl Doing {
-    async fn put(self, client: &Client, target: &Target, wanted: &Wanted) -> CliResult {
+    async fn put(self, client: &Client, target: &Target, wanted: &ComputeDraft) -> CliResult {
         let route = target.route_to_change()?;
         let body = request_json(&wanted.patch, wanted.password.as_deref());
         if self.dry.dry_run {

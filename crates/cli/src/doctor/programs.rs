@@ -35,7 +35,7 @@ pub enum Said {
     /// There is no such program.
     Absent,
     /// Its first line.
-    Answer(String),
+    ApiResponse(String),
     /// It ended badly, and its first line.
     Failed(String),
     Late,
@@ -138,7 +138,7 @@ impl Running {
             first_line(&bytes[..length])
         });
         let said = lines.find(|line| !line.is_empty()).unwrap_or_default();
-        if status.success() { Said::Answer(said) } else { Said::Failed(said) }
+        if status.success() { Said::ApiResponse(said) } else { Said::Failed(said) }
     }
 }
 
@@ -188,7 +188,7 @@ fn program(
     (absent, meaning, fix): (State, &'static str, &str),
 ) -> Finding {
     match named.iter().find(|(_, said)| **said != Said::Absent) {
-        Some((_, Said::Answer(version))) if !version.is_empty() => {
+        Some((_, Said::ApiResponse(version))) if !version.is_empty() => {
             Finding::ok(id, version, meaning)
         }
         Some((name, Said::Late)) => {
@@ -211,13 +211,13 @@ fn engine(answers: &Answers) -> Finding {
     const MEANING: &str = "jobs whose environment is an image need one; others do not";
     let mut parts: Vec<String> = Vec::new();
     let mut is_usable = false;
-    if let Said::Answer(version) = answers.of("podman") {
+    if let Said::ApiResponse(version) = answers.of("podman") {
         parts.push(version.clone());
         is_usable = true;
     }
     match (answers.of("docker"), answers.of(DOCKER_SERVER)) {
         (Said::Absent, _) => {}
-        (_, Said::Answer(version)) if !version.is_empty() => {
+        (_, Said::ApiResponse(version)) if !version.is_empty() => {
             parts.push(format!("docker, server {version}"));
             is_usable = true;
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn answer(text: &str) -> Said {
-        Said::Answer(text.to_owned())
+        Said::ApiResponse(text.to_owned())
     }
 
     #[test]

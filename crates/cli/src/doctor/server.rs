@@ -11,7 +11,7 @@ use super::finding::{Finding, State};
 use crate::client;
 use crate::config::Config;
 use crate::failure::{CliResult, Failure, printable};
-use crate::place::Server;
+use crate::server_location::Server;
 use crate::server_process;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

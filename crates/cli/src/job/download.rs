@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use muster_core::ErrorChain;
 use muster_core::model::{NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER, WorkspaceKey};
 use muster_trees::{File, Folder, Tree, tree_of};
-use muster_wire::asset::Place;
+use muster_wire::asset::AssetLocation;
 use muster_wire::job::{AttemptEntry, Attempts, JobResource, ResolvedUris, RunData, SavedEntry};
 use muster_wire::{HistoryRoute, Route};
 use serde_json::json;
@@ -143,8 +143,8 @@ async fn named_outputs(
     let mut fetched = Fetched::default();
     for (name, output) in &left {
         let Some(found) = places.values.get(&output.asset_id) else { continue };
-        let place = Place::parse(&found.uri, workspace);
-        let Ok(Place::Datastore { datastore, path }) = place else {
+        let place = AssetLocation::parse(&found.uri, workspace);
+        let Ok(AssetLocation::Datastore { datastore, path }) = place else {
             output::say(&format!(
                 "note: output {} is elsewhere: {}",
                 quoted(name),

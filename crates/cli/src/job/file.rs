@@ -64,7 +64,7 @@ const COMMAND: &str = "command";
 
 /// A job as a file has it.
 #[derive(Debug, PartialEq)]
-pub struct Wanted {
+pub struct JobDraft {
     pub name: Option<String>,
     /// What its properties are without what the server or this machine must be asked for.
     pub properties: Map<String, Json>,
@@ -108,7 +108,7 @@ pub enum Data {
 }
 
 /// Reads a file with what `--set` changes, and what it names of other files of this machine.
-pub fn read(path: &Path, edits: &[String]) -> CliResult<Wanted> {
+pub fn read(path: &Path, edits: &[String]) -> CliResult<JobDraft> {
     let (source, mut node) = reader::read_tree(path)?;
     for edit in edits {
         reader::set(&mut node, edit)?;
@@ -116,12 +116,12 @@ pub fn read(path: &Path, edits: &[String]) -> CliResult<Wanted> {
     FileKind::Job.check(&node, path)?;
     match component::merged(&source, &node)? {
         None => parse(&source, &node),
-        Some((merged, includes)) => Ok(Wanted { includes, ..parse(&source, &merged)? }),
+        Some((merged, includes)) => Ok(JobDraft { includes, ..parse(&source, &merged)? }),
     }
 }
 
 /// Reads a job of any kind that there is.
-pub fn parse(source: &Source, node: &Node) -> CliResult<Wanted> {
+pub fn parse(source: &Source, node: &Node) -> CliResult<JobDraft> {
     match kind_of(source, node)?.as_str() {
         COMMAND => command(source, node),
         other => {
@@ -156,7 +156,7 @@ fn kind_of(source: &Source, node: &Node) -> CliResult<String> {
     .to_owned())
 }
 
-fn command(source: &Source, node: &Node) -> CliResult<Wanted> {
+fn command(source: &Source, node: &Node) -> CliResult<JobDraft> {
     let job = Reader::of(source, "", node, FIELDS)?;
     let missing = |key: &str, why: &str| {
         let at = reader::place(source, node.place);
@@ -200,7 +200,7 @@ fn command(source: &Source, node: &Node) -> CliResult<Wanted> {
         None => None,
     };
     let shown = SHOWN.iter().filter(|key| job.get(key).is_some());
-    Ok(Wanted {
+    Ok(JobDraft {
         name: job.text("name")?,
         properties,
         code: parts::code(&job)?,
@@ -238,7 +238,7 @@ pub fn compute_of(body: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn read_text(text: &str) -> CliResult<Wanted> {
+    fn read_text(text: &str) -> CliResult<JobDraft> {
         let source = Source { name: "f.yml".to_owned(), folder: "/jobs".into() };
         parse(&source, &reader::parse_tree(&source, text)?)
     }

@@ -25,7 +25,7 @@ const ONLY_OWNER: u32 = 0o600;
 
 /// Where the log goes, and how much of it is kept.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct LogTarget {
     pub path: PathBuf,
     pub bytes_max: u64,
     /// With the one that is written to.
@@ -87,7 +87,7 @@ impl Queue {
 
 impl LogFile {
     /// Fails if the file cannot be written and waiting would not help.
-    pub fn open(place: Place) -> io::Result<LogFile> {
+    pub fn open(place: LogTarget) -> io::Result<LogFile> {
         let mut files = Files { place, current: None };
         files.remove_surplus();
         match files.open() {
@@ -222,7 +222,7 @@ fn is_passing(why: &io::Error) -> bool {
 
 /// `LOG`, and `LOG.1` to `LOG.n`, which are older.
 struct Files {
-    place: Place,
+    place: LogTarget,
     current: Option<Current>,
 }
 
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     fn files(folder: &Path, bytes_max: u64, files_max: u64) -> Files {
-        Files { place: Place { path: folder.join("log"), bytes_max, files_max }, current: None }
+        Files { place: LogTarget { path: folder.join("log"), bytes_max, files_max }, current: None }
     }
 
     fn write(files: &mut Files, numbers: std::ops::Range<u32>) {
@@ -405,7 +405,7 @@ mod tests {
     fn links_and_folders_are_refused() {
         let dir = tempfile::tempdir().expect("a folder");
         let place =
-            |name: &str| Place { path: dir.path().join(name), bytes_max: 100, files_max: 2 };
+            |name: &str| LogTarget { path: dir.path().join(name), bytes_max: 100, files_max: 2 };
         std::os::unix::fs::symlink("elsewhere", dir.path().join("link")).expect("ours");
         std::fs::create_dir(dir.path().join("folder")).expect("ours");
         for name in ["link", "folder", "missing/log"] {
@@ -418,7 +418,7 @@ mod tests {
     fn a_file_of_others_or_open_to_others_is_refused_with_the_remedy() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("log");
-        let open = || LogFile::open(Place { path: path.clone(), bytes_max: 100, files_max: 2 });
+        let open = || LogFile::open(LogTarget { path: path.clone(), bytes_max: 100, files_max: 2 });
         std::fs::write(&path, "").expect("ours");
         let chmod = |mode| {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::failure::{CliResult, Failure, quoted};
 use crate::output::{self, Print};
-use crate::place::StateDirArg;
+use crate::server_location::StateDirArg;
 
 /// Of a digest.
 const HEX_DIGITS: usize = 64;

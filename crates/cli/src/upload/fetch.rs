@@ -44,7 +44,7 @@ pub async fn download(container: &Container, prefix: &str, into: &Path) -> CliRe
             let mut placing = match folder.place_any(name, false, entry.bytes, None) {
                 Ok(placing) => placing,
                 // Storage takes any name; a folder does not.
-                Err(muster_trees::PlacingError::Path { why, .. }) => {
+                Err(muster_trees::InstallError::Path { why, .. }) => {
                     output::say(&format!("note: {} is left out: its name {why}", quoted(name)));
                     return Ok(0);
                 }

@@ -110,7 +110,7 @@ struct Doing {
 
 /// What somebody wants to be true of a workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WorkspaceDraft {
     location: Option<String>,
     /// Where a new one goes if nobody says; one that is there stays where it is.
     location_default: Option<String>,
@@ -140,7 +140,7 @@ pub async fn update(args: UpdateArgs) -> CliResult {
     let now: WorkspaceResource = client.found(&Route::Workspace(key.clone())).await?;
     let mut base = document;
     if !args.words.edits.is_empty() {
-        let shown = Wanted::of(&now).fields();
+        let shown = WorkspaceDraft::of(&now).fields();
         shown.into_iter().for_each(|(name, value)| {
             base.entry(name).or_insert(value);
         });
@@ -177,7 +177,7 @@ fn given_twice(name: &str) -> Failure {
 }
 
 impl Words {
-    pub fn wanted(&self, mut document: Fields) -> CliResult<Wanted> {
+    pub fn wanted(&self, mut document: Fields) -> CliResult<WorkspaceDraft> {
         let given = [
             ("description", self.description.is_some()),
             ("display_name", self.display_name.is_some()),
@@ -194,7 +194,7 @@ impl Words {
         let tags = document.get("tags").and_then(Value::as_object);
         let tags = tags.map(|tags| tags.iter().filter_map(pair).collect());
         let given = self.tags.as_deref().map(values::tags).transpose()?;
-        Ok(Wanted {
+        Ok(WorkspaceDraft {
             location: text("location"),
             location_default: None,
             description: self.description.clone().or_else(|| text("description")),
@@ -209,7 +209,7 @@ impl Doing {
         &self,
         client: &Client,
         key: WorkspaceKey,
-        wanted: &Wanted,
+        wanted: &WorkspaceDraft,
         what: &str,
     ) -> CliResult {
         super::say_where(&key);
@@ -224,7 +224,7 @@ impl Doing {
             operation::follow(client, &answer, format!("{what} {name}")).await?;
         }
         let found: WorkspaceResource = client.get(&route).await?;
-        let not_kept = wanted.missing_in(&Wanted::of(&found));
+        let not_kept = wanted.missing_in(&WorkspaceDraft::of(&found));
         super::print(&Workspace::of(found), &self.print)?;
         if not_kept.is_empty() {
             return Ok(());
@@ -233,9 +233,9 @@ impl Doing {
     }
 }
 
-impl Wanted {
-    fn of(found: &WorkspaceResource) -> Wanted {
-        Wanted {
+impl WorkspaceDraft {
+    fn of(found: &WorkspaceResource) -> WorkspaceDraft {
+        WorkspaceDraft {
             location: Some(found.location.clone()),
             location_default: None,
             description: found.properties.description.clone(),
@@ -272,7 +272,7 @@ impl Wanted {
     }
 
     /// What was asked for and is not so.
-    fn missing_in(&self, found: &Wanted) -> Vec<&'static str> {
+    fn missing_in(&self, found: &WorkspaceDraft) -> Vec<&'static str> {
         let differs = |wanted: &Option<String>, found: &Option<String>| {
             wanted.as_ref().is_some_and(|wanted| {
                 !wanted.eq_ignore_ascii_case(found.as_deref().unwrap_or_default())

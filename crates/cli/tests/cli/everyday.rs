@@ -246,7 +246,7 @@ fn a_file_for_another_command_is_known() {
         file("component.yml", &format!("{schema}commandComponent.schema.json\ncommand: 'true'\n"));
     let environment = file("environment.yml", "name: torch\nimage: python:3.11\n");
     let pipeline = file("pipeline.yml", "type: pipeline\njobs: {}\n");
-    let sweep =
+    let collect_garbage =
         file("sweep.yml", &format!("{schema}sweepJob.schema.json\ntrial: {{command: x}}\n"));
     let job = file("job.yml", "command: echo hello\n");
     let endpoint = file("endpoint.yml", "name: e\nauth_mode: key\n");
@@ -256,7 +256,7 @@ fn a_file_for_another_command_is_known() {
         ("job", &environment, format!("use `muster environment create --file {environment}`")),
         ("job", &schedule, "schedules are not supported in this version".to_owned()),
         ("job", &pipeline, "pipeline jobs are not supported in this version".to_owned()),
-        ("job", &sweep, "sweep jobs are not supported in this version".to_owned()),
+        ("job", &collect_garbage, "sweep jobs are not supported in this version".to_owned()),
         ("job", &endpoint, "online endpoints and deployments are not supported".to_owned()),
         ("compute", &job, format!("use `muster job create --file {job}`")),
         ("environment", &compute, format!("use `muster compute create --file {compute}`")),

@@ -21,13 +21,13 @@ struct Client {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct ApiResponse {
     status: u16,
     retry_after: Option<String>,
     text: String,
 }
 
-impl Answer {
+impl ApiResponse {
     fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("JSON: {self:?}"))
     }
@@ -48,17 +48,17 @@ impl Client {
         client
     }
 
-    fn send(&self, request: reqwest::RequestBuilder) -> Answer {
+    fn send(&self, request: reqwest::RequestBuilder) -> ApiResponse {
         self.runtime.block_on(async {
             let answer = request.send().await.expect("an answer");
             let retry_after = answer.headers().get("retry-after");
             let retry_after = retry_after.map(|it| it.to_str().expect("text").to_owned());
             let status = answer.status().as_u16();
-            Answer { status, retry_after, text: answer.text().await.expect("text") }
+            ApiResponse { status, retry_after, text: answer.text().await.expect("text") }
         })
     }
 
-    fn call(&self, method: &str, path: &str, body: &Value) -> Answer {
+    fn call(&self, method: &str, path: &str, body: &Value) -> ApiResponse {
         let method = method.parse().expect("a method");
         let url = format!("{}{path}?api-version=2024-04-01", self.base);
         let request = self.http.request(method, url).bearer_auth(&self.token);
@@ -69,7 +69,7 @@ impl Client {
         })
     }
 
-    fn blob(&self, method: &str, url: &str, body: &str) -> Answer {
+    fn blob(&self, method: &str, url: &str, body: &str) -> ApiResponse {
         let method = method.parse().expect("a method");
         let request = self.http.request(method, url).header("x-ms-blob-type", "BlockBlob");
         self.send(request.header("x-ms-meta-state", "late").body(body.to_owned()))

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::sandbox::{cgroups_of, processes};
-use crate::support::storm::{Chance, Marks, Prey, first_of_job, ours};
+use crate::support::storm::{Chance, Marks, Victim, first_of_job, ours};
 use crate::support::{Site, ends, ready, run_apart, signal};
 use serde_json::Value;
 
@@ -138,21 +138,21 @@ struct Seen {
 }
 
 /// Kills one of a drawn kind; if there is none of that kind soon, another is drawn.
-fn strike(storm: &Storm, chance: &mut Chance) -> Prey {
+fn strike(storm: &Storm, chance: &mut Chance) -> Victim {
     const SOON: Duration = Duration::from_millis(1500);
     let state = storm.site.state().display().to_string();
     let mut server = storm.server.lock().expect("nobody panicked");
     loop {
-        let prey = chance.prey();
+        let victim = chance.victim();
         let started = Instant::now();
         while started.elapsed() < SOON {
-            if prey == Prey::Server {
+            if victim == Victim::Server {
                 server.kill().expect("it runs");
                 server.wait().expect("it was killed");
                 *server = ready(&mut storm.site.command(&SERVER));
-                return prey;
+                return victim;
             }
-            let found = prey.find(&storm.mark, &state);
+            let found = victim.find(&storm.mark, &state);
             if let Some((pid, job)) = chance.one_of(&found).cloned() {
                 storm.hit.lock().expect("nobody panicked").extend(job);
                 // Now and then not the command itself, but what stands above it.
@@ -160,7 +160,7 @@ fn strike(storm: &Storm, chance: &mut Chance) -> Prey {
                 let pid = first.unwrap_or(pid);
                 let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("not 0");
                 if rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok() {
-                    return prey;
+                    return victim;
                 }
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -202,7 +202,7 @@ fn a_hundred_kills_lose_no_job_and_leave_nothing() {
     let size = ["--size", "Standard_DS1_v2", "--max-instances", "6", "-d", "600"];
     storm.site.text(&[&["compute", "create", "-n", &mark][..], &size].concat());
 
-    let mut struck: BTreeMap<Prey, usize> = BTreeMap::new();
+    let mut struck: BTreeMap<Victim, usize> = BTreeMap::new();
     let (jobs, seen) = std::thread::scope(|scope| {
         let calm = Calm(&storm.is_over);
         let watch = scope.spawn(|| storm.watch());
@@ -236,7 +236,7 @@ fn a_hundred_kills_lose_no_job_and_leave_nothing() {
     // Else it would have shown nothing.
     assert!(seen.epochs.len() > JOBS / 10, "only {} jobs were seen to run", seen.epochs.len());
     assert!(seen.epochs.values().any(|epochs| epochs.len() > 1), "no job was seen to run again");
-    assert!(struck.len() == Prey::ALL.len(), "not all kinds were hit: {struck:?}");
+    assert!(struck.len() == Victim::ALL.len(), "not all kinds were hit: {struck:?}");
     check_ends(&storm, &jobs);
     let instance = delete(&storm);
     check_books(&storm, &jobs);

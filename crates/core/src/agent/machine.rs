@@ -16,7 +16,7 @@ use crate::time::{Elapsed, Span};
 
 /// How a node behaves on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Habits {
+pub struct Timing {
     /// The lease that the rest is for; under a shorter one it shrinks with it.
     pub lease: Span,
     /// From the polite signal to the one that cannot be ignored.
@@ -28,9 +28,9 @@ pub struct Habits {
     pub alone_max: Span,
 }
 
-impl Default for Habits {
-    fn default() -> Habits {
-        Habits {
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
             lease: LEASE_MAX,
             stop_grace: Span::seconds(10),
             lease_margin: Span::seconds(15),
@@ -39,10 +39,10 @@ impl Default for Habits {
     }
 }
 
-impl Habits {
-    fn under(self, lease: Span) -> Habits {
+impl Timing {
+    fn under(self, lease: Span) -> Timing {
         let share = |span| share(span, self.lease, lease);
-        Habits {
+        Timing {
             lease,
             stop_grace: share(self.stop_grace),
             lease_margin: share(self.lease_margin),
@@ -124,9 +124,9 @@ enum StopReason {
 pub struct Machine {
     boot_id: Box<str>,
     address: Box<str>,
-    habits: Habits,
+    timing: Timing,
     /// The same under the lease that the controller gives.
-    leased: Habits,
+    leased: Timing,
     floor: Epoch,
     held: BTreeMap<Epoch, Held>,
     /// Of those that are over. Not journalled: nothing is decided by them.
@@ -139,12 +139,12 @@ pub struct Machine {
 
 impl Machine {
     /// A node that just came up. It has no lease yet, so it ends itself if nobody ever answers.
-    pub fn new(boot_id: &str, address: &str, habits: Habits, now: Elapsed) -> Machine {
+    pub fn new(boot_id: &str, address: &str, timing: Timing, now: Elapsed) -> Machine {
         Machine {
             boot_id: boot_id.into(),
             address: address.into(),
-            habits,
-            leased: habits,
+            timing,
+            leased: timing,
             floor: Epoch(0),
             held: BTreeMap::new(),
             spans: BTreeMap::new(),
@@ -210,7 +210,7 @@ impl Machine {
         self.answered = sequence;
         let from = if is_planted(Bug::LeaseFromAnswer) { now } else { sent_at };
         self.lease_until = from + desired.lease;
-        self.leased = self.habits.under(desired.lease);
+        self.leased = self.timing.under(desired.lease);
         self.is_ending |= desired.end;
         let mut actions = Vec::new();
         self.forget(&desired.acknowledged, &mut actions);
@@ -412,7 +412,7 @@ impl Machine {
     }
 
     fn patient(&self, now: Elapsed) -> Elapsed {
-        now + self.habits.stop_grace
+        now + self.timing.stop_grace
     }
 
     fn is_lease_over(&self, now: Elapsed) -> bool {

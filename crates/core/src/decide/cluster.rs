@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{grow, host, place, power};
+use super::{grow, host, power, start};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{ClusterId, EffectId, JobId, NodeId};
@@ -37,7 +37,7 @@ pub(super) fn decide(tx: &mut Transaction<'_>, id: ClusterId) -> Option<Wall> {
     // One decision can call for another (the last idle node goes, so none is held any more): until none does.
     loop {
         let before = tx.changes.len();
-        place::place(tx, id);
+        start::start_jobs(tx, id);
         clear_closed_hosts(tx, id);
         hold_idle(tx, id);
         shrink(tx, id);

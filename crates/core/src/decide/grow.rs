@@ -22,7 +22,7 @@ use crate::step::Transaction;
 use crate::world::{Candidate, ClusterIndex, QuotaLine, World};
 
 /// Notes whether the cluster would grow if it could; gives back whether it would.
-pub(super) fn wishes(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope) -> bool {
+pub(super) fn growth(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope) -> bool {
     let index = cluster_index(tx, id);
     let has_enough =
         index.queue.is_empty() && index.alive() >= cluster(tx, id).spec.scale.nodes_min;
@@ -31,9 +31,9 @@ pub(super) fn wishes(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope
         let first =
             cluster_index(tx, id).queue.candidates().next().map_or(JobId(0), |first| first.job);
         let cluster = Arc::clone(tx.world.shared_cluster(id).expect("looked at just now"));
-        tx.world.volatile.wishes.put(&cluster, scope, first);
+        tx.world.volatile.growth.put(&cluster, scope, first);
     } else {
-        tx.world.volatile.wishes.drop(id);
+        tx.world.volatile.growth.drop(id);
     }
     wants
 }
@@ -42,7 +42,7 @@ pub(super) fn wishes(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope
 pub(super) fn regions(tx: &mut Transaction<'_>, mut scopes: BTreeSet<QuotaScope>) {
     if !tx.world.is_boundless() {
         // Hosts are shared by all regions, so whoever comes first must be looked at first.
-        scopes.extend(tx.world.volatile.wishes.scopes());
+        scopes.extend(tx.world.volatile.growth.scopes());
     }
     let mut pass = Pass { names: BTreeSet::new(), hosts: BTreeSet::new() };
     let mut last = None;
@@ -53,11 +53,11 @@ pub(super) fn regions(tx: &mut Transaction<'_>, mut scopes: BTreeSet<QuotaScope>
                 pass.names.is_empty()
                     || !names.any(|name| pass.names.contains(&(scope.clone(), name)))
             };
-            tx.world.volatile.wishes.next(scope, last, is_open).map(|wish| (wish, scope))
+            tx.world.volatile.growth.next(scope, last, is_open).map(|growth| (growth, scope))
         });
-        let Some((wish, scope)) = next.min() else { return };
-        last = Some(wish);
-        serve(tx, wish.1, scope, &mut pass);
+        let Some((growth, scope)) = next.min() else { return };
+        last = Some(growth);
+        serve(tx, growth.1, scope, &mut pass);
     }
 }
 
@@ -90,7 +90,7 @@ fn serve(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope, pass: &mut
     }
     let cluster_now = cluster(tx, id);
     if wanted == granted {
-        tx.world.volatile.wishes.drop(id);
+        tx.world.volatile.growth.drop(id);
         return;
     }
     let short = tx.world.quota_short(cluster_now, wanted.max(first) - granted);

@@ -6,7 +6,7 @@ use super::AssetKind;
 
 /// Names and paths below a container of our own blob storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct DataLocation {
     pub container: Box<str>,
     /// A blob's name, or what the names of several begin with; without a slash at its end.
     pub path: Box<str>,
@@ -17,7 +17,7 @@ pub struct Place {
 pub struct CodeAsset {
     /// As the user named it.
     pub id: Box<str>,
-    pub at: Place,
+    pub at: DataLocation,
 }
 
 /// What an input or an output is to whoever reads it.
@@ -69,7 +69,7 @@ pub enum OutputMode {
 /// Where the bytes of an input are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    Blobs(Place),
+    Blobs(DataLocation),
     /// Somewhere else: the node fetches it, never the server. The input's own address is where.
     Url,
     /// The same, where the input's own address is the name of an asset or one that is not for the web.
@@ -105,7 +105,7 @@ pub struct JobOutput {
     /// As the user wrote it; `None` is a folder of the job's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<Box<str>>,
-    pub to: Place,
+    pub to: DataLocation,
     /// The asset that it becomes when the job has completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub register: Option<Box<Registration>>,

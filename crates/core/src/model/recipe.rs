@@ -37,7 +37,7 @@ impl Recipe {
         let one = |text: &mut String, what: &str, value: &str| {
             writeln!(text, "{what} {value}").expect("a text takes any text");
         };
-        self.python.iter().for_each(|wish| one(&mut text, "python", wish));
+        self.python.iter().for_each(|request| one(&mut text, "python", request));
         self.index.iter().for_each(|url| one(&mut text, "index", url));
         self.extra_indexes.iter().for_each(|url| one(&mut text, "extra-index", url));
         self.requirements.iter().for_each(|line| one(&mut text, "requirement", line));

@@ -3,7 +3,7 @@
 use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
 use crate::change::Change;
 use crate::ids::WorkspaceId;
-use crate::input::{AssetRequest, AssetWish, InputResult, KnownAsset, Refused, Reply};
+use crate::input::{AssetAction, AssetRequest, InputResult, KnownAsset, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Asset, AssetContainer, AssetKind, AssetSpec, ContainerSpec, Scope, check_path_name,
@@ -12,9 +12,9 @@ use crate::step::Transaction;
 
 pub(crate) fn change(tx: &mut Transaction<'_>, request: &AssetRequest) -> InputResult {
     let AssetRequest { workspace: key, kind, name, .. } = request;
-    check_asset(*kind, name, request.wish.version())?;
-    match &request.wish {
-        AssetWish::Put { version, wanted, is_archived } => {
+    check_asset(*kind, name, request.action.version())?;
+    match &request.action {
+        AssetAction::Put { version, wanted, is_archived } => {
             check_spec(*kind, name, wanted)?;
             let workspace = workspace_to_change(tx, key, (kind.as_str(), name, "changed"))?;
             let KnownAsset { asset, container } = known(tx, workspace, request);
@@ -26,7 +26,7 @@ pub(crate) fn change(tx: &mut Transaction<'_>, request: &AssetRequest) -> InputR
                 }
             }
         }
-        AssetWish::PutContainer { wanted, is_archived } => {
+        AssetAction::PutContainer { wanted, is_archived } => {
             check_written(
                 &wanted.tags,
                 wanted.description.as_deref(),
@@ -35,12 +35,12 @@ pub(crate) fn change(tx: &mut Transaction<'_>, request: &AssetRequest) -> InputR
             let workspace = workspace_to_change(tx, key, (kind.as_str(), name, "changed"))?;
             put_container(tx, workspace, request, wanted, *is_archived)
         }
-        AssetWish::Delete { version } => {
+        AssetAction::Delete { version } => {
             let workspace = workspace_to_delete_in(tx, request)?;
             let known = known(tx, workspace, request);
             Ok(delete(tx, known, version))
         }
-        AssetWish::DeleteContainer => {
+        AssetAction::DeleteContainer => {
             let workspace = workspace_to_delete_in(tx, request)?;
             if known(tx, workspace, request).container.is_none() {
                 return Ok(Reply::NothingToDelete);
@@ -65,12 +65,13 @@ fn known(tx: &Transaction<'_>, workspace: WorkspaceId, request: &AssetRequest) -
         match change {
             Change::AssetChanged(asset)
                 if is_it(asset.workspace, asset.kind, &asset.name)
-                    && Some(&*asset.version) == request.wish.version() =>
+                    && Some(&*asset.version) == request.action.version() =>
             {
                 known.asset = Some((**asset).clone());
             }
             Change::AssetGone { workspace, kind, name, version }
-                if is_it(*workspace, *kind, name) && Some(&**version) == request.wish.version() =>
+                if is_it(*workspace, *kind, name)
+                    && Some(&**version) == request.action.version() =>
             {
                 known.asset = None;
             }

@@ -187,7 +187,7 @@ fn remove(tx: &mut Transaction<'_>, name: &HostName, is_forced: bool) -> InputRe
             "'local' is the server's own machine and cannot be removed; `muster host drain local` empties it",
         ));
     }
-    let nodes = tx.world.housed(name).map_or(0, |housed| housed.nodes.len());
+    let nodes = tx.world.host_nodes(name).map_or(0, |host_nodes| host_nodes.nodes.len());
     if nodes == 0 {
         emit(tx, HostChange::HostGone(name.clone()));
         return Ok(Reply::Noted);

@@ -37,7 +37,7 @@ pub(crate) fn submit(tx: &mut Transaction<'_>, request: &JobRequest) -> InputRes
             "isArchived is true, but there is no such job yet; submit it first, then archive it",
         ));
     }
-    let Wanted { found, share } = wanted(tx, workspace, request)?;
+    let JobPlacement { found, share } = wanted(tx, workspace, request)?;
     let by = principal(tx, &request.by);
     let cluster = serverless::make(tx, found, by);
     let job = Arc::new(Job {
@@ -77,7 +77,7 @@ fn check_name(request: &JobRequest) -> Result<(), Refused> {
 }
 
 /// Where a job would run, and on how much of each node.
-struct Wanted {
+struct JobPlacement {
     found: JobTarget,
     share: Option<Box<Capacity>>,
 }
@@ -87,7 +87,7 @@ fn wanted(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
     request: &JobRequest,
-) -> Result<Wanted, Refused> {
+) -> Result<JobPlacement, Refused> {
     check_spec(&request.spec)?;
     if let Some(lock) = tx.world.governance().against_change(&Scope::workspace(&request.workspace))
     {
@@ -114,7 +114,7 @@ fn wanted(
         ));
     }
     check_queued(tx, workspace, request)?;
-    Ok(Wanted { found, share })
+    Ok(JobPlacement { found, share })
 }
 
 /// Whether one more may wait.

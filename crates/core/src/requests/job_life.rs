@@ -7,14 +7,16 @@ use super::governance::locked;
 use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
 use crate::change::Change;
 use crate::ids::{JobId, WorkspaceId};
-use crate::input::{InputResult, JobEdit, JobPatch, JobRequest, JobWish, KnownJob, Refused, Reply};
+use crate::input::{
+    InputResult, JobAction, JobEdit, JobPatch, JobRequest, KnownJob, Refused, Reply,
+};
 use crate::limits;
 use crate::model::{Job, JobMetadata, Scope};
 use crate::step::Transaction;
 
 pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
-    match &edit.wish {
-        JobWish::Patch(patch) => {
+    match &edit.action {
+        JobAction::Patch(patch) => {
             let home = workspace_to_change(tx, &edit.workspace, ("job", &edit.name, "changed"))?;
             let Some(known) = known(tx, home, &edit.name, edit.known.as_ref()) else {
                 return Err(Refused::not_found(
@@ -30,7 +32,7 @@ pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
             put_metadata(tx, &known, metadata)?;
             Ok(Reply::Noted)
         }
-        JobWish::Delete => delete(tx, edit),
+        JobAction::Delete => delete(tx, edit),
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn set(
         for cluster in tx.world.clusters_beyond(scope, lowest) {
             tx.world.volatile.touch(cluster);
         }
-        tx.world.volatile.wishes.reconsider(scope);
+        tx.world.volatile.growth.reconsider(scope);
     }
     Ok(Reply::Quota { quota, verdicts })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ClusterIndex, ClusterNames, Housed, QuotaShort, QuotaUse, World, index};
+use super::{ClusterIndex, ClusterNames, HostNodes, QuotaShort, QuotaUse, World, index};
 use crate::access::Directory;
 use crate::change::Effect;
 use crate::governance::Governance;
@@ -279,8 +279,8 @@ impl World {
     }
 
     /// The nodes of a host; `None` if it has none.
-    pub fn housed(&self, host: &HostName) -> Option<&Housed> {
-        self.index.houses.of(host)
+    pub fn host_nodes(&self, host: &HostName) -> Option<&HostNodes> {
+        self.index.nodes_by_host.of(host)
     }
 
     /// Where a cluster is.

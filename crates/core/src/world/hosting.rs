@@ -30,7 +30,8 @@ impl World {
 
     /// What is left of a host, nodes in flight counted.
     pub fn room_on(&self, host: &Host) -> Capacity {
-        let used = self.housed(&host.name).map_or(Capacity::default(), |housed| housed.used);
+        let used =
+            self.host_nodes(&host.name).map_or(Capacity::default(), |host_nodes| host_nodes.used);
         host.capacity.without(used)
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use super::housed::Houses;
+use super::host_nodes::NodesByHost;
 use super::queue::{Queue, nodes_for_all};
 use super::quotas::Quotas;
 use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
@@ -30,7 +30,7 @@ pub(super) struct Index {
     pub(super) queued_by_principal: BTreeMap<PrincipalId, u32>,
     pub(super) queued_by_workspace: BTreeMap<WorkspaceId, u32>,
     pub(super) quotas: Quotas,
-    pub(super) houses: Houses,
+    pub(super) nodes_by_host: NodesByHost,
     /// Nodes that have not reported yet, by when they were asked for.
     pub(super) boots: BTreeSet<(Wall, NodeId)>,
 }
@@ -156,7 +156,7 @@ impl Index {
     /// The node is there: it has a name and counts for the quota until it is gone.
     pub(super) fn admit_node(&mut self, node: &Node) {
         self.nodes_by_name.insert(Arc::clone(&node.name), node.id);
-        self.houses.admit(node);
+        self.nodes_by_host.admit(node);
         let index = self.clusters.entry(node.cluster).or_default();
         *index.hosts.entry(node.host.clone()).or_default() += 1;
         if !(is_planted(Bug::QuotaWithoutInFlight) && node.phase() == NodePhase::Requested) {
@@ -166,7 +166,7 @@ impl Index {
 
     pub(super) fn dismiss_node(&mut self, node: &Node) {
         self.nodes_by_name.remove(&node.name);
-        self.houses.dismiss(node);
+        self.nodes_by_host.dismiss(node);
         let index = self.clusters.entry(node.cluster).or_default();
         if let Some(nodes) = index.hosts.get_mut(&node.host) {
             *nodes -= 1;

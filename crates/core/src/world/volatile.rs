@@ -26,7 +26,7 @@ pub(crate) struct Volatile {
     wakes: BTreeSet<(Wall, ClusterId)>,
     wake_of: BTreeMap<ClusterId, Wall>,
     pub(crate) forecast: Forecast,
-    pub(crate) wishes: Wishes,
+    pub(crate) growth: GrowthQueue,
     pub(super) store_trouble: Option<StoreTrouble>,
 }
 
@@ -58,7 +58,7 @@ impl Volatile {
         self.dirty.remove(&cluster);
         self.choosing.remove(&cluster);
         self.wake_at(cluster, None);
-        self.wishes.drop(cluster);
+        self.growth.drop(cluster);
     }
 
     /// Nodes whose last renewal is at least `patience` ago.
@@ -154,19 +154,19 @@ impl Forecast {
 /// What clusters of a region have in common that count towards the same limits.
 pub(crate) type QuotaLine = (Tier, Arc<str>);
 /// A cluster that would grow, by its first job.
-pub(crate) type Wish = (JobId, ClusterId);
+pub(crate) type GrowthRequest = (JobId, ClusterId);
 
 /// Clusters that would grow if the quota let them, by region and line: the one whose first job came first is
 /// served first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wishes {
-    by_scope: BTreeMap<QuotaScope, BTreeMap<QuotaLine, BTreeSet<Wish>>>,
+pub(crate) struct GrowthQueue {
+    by_scope: BTreeMap<QuotaScope, BTreeMap<QuotaLine, BTreeSet<GrowthRequest>>>,
     of: BTreeMap<ClusterId, (QuotaScope, QuotaLine, JobId)>,
     /// Regions whose limits have changed.
     changed: BTreeSet<QuotaScope>,
 }
 
-impl Wishes {
+impl GrowthQueue {
     pub(crate) fn put(&mut self, cluster: &Cluster, scope: &QuotaScope, first: JobId) {
         if self.of.get(&cluster.id).is_some_and(|(_, _, before)| *before == first) {
             return;
@@ -196,9 +196,9 @@ impl Wishes {
     pub(crate) fn drop(&mut self, cluster: ClusterId) {
         let Some((scope, line, first)) = self.of.remove(&cluster) else { return };
         let Some(lines) = self.by_scope.get_mut(&scope) else { return };
-        let Some(wishes) = lines.get_mut(&line) else { return };
-        wishes.remove(&(first, cluster));
-        if wishes.is_empty() {
+        let Some(growth) = lines.get_mut(&line) else { return };
+        growth.remove(&(first, cluster));
+        if growth.is_empty() {
             lines.remove(&line);
         }
         if lines.is_empty() {
@@ -210,13 +210,13 @@ impl Wishes {
     pub(crate) fn next(
         &self,
         scope: &QuotaScope,
-        after: Option<Wish>,
+        after: Option<GrowthRequest>,
         is_open: impl Fn(&QuotaLine) -> bool,
-    ) -> Option<Wish> {
+    ) -> Option<GrowthRequest> {
         let lines = self.by_scope.get(scope)?.iter().filter(|(line, _)| is_open(line));
-        let firsts = lines.filter_map(|(_, wishes)| match after {
-            Some(after) => wishes.range((Bound::Excluded(after), Bound::Unbounded)).next(),
-            None => wishes.first(),
+        let firsts = lines.filter_map(|(_, growth)| match after {
+            Some(after) => growth.range((Bound::Excluded(after), Bound::Unbounded)).next(),
+            None => growth.first(),
         });
         firsts.min().copied()
     }

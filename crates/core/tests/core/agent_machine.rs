@@ -1,7 +1,7 @@
 //! The node's side: merge, lease, journal, and every message that comes late, twice or never.
 
 use muster_core::agent::{
-    Action, Assignment, AttemptPhase, Desired, Habits, Machine, Record, Signal,
+    Action, Assignment, AttemptPhase, Desired, Machine, Record, Signal, Timing,
 };
 use muster_core::ids::Epoch;
 use muster_core::model::{Exit, SpecHash};
@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Elapsed {
 }
 
 fn machine() -> Machine {
-    Machine::new("boot", "10.0.0.4", Habits::default(), at(0))
+    Machine::new("boot", "10.0.0.4", Timing::default(), at(0))
 }
 
 fn assignment(epoch: u64) -> Assignment {

@@ -5,7 +5,7 @@ use muster_core::model::{
     Asset, AssetContainer, AssetKind, AssetSpec, ContainerSpec, LockLevel, Scope,
 };
 use muster_core::{
-    AssetRequest, AssetWish, Change, GovernanceRequest, Input, InputResult, KnownAsset, NewLock,
+    AssetAction, AssetRequest, Change, GovernanceRequest, Input, InputResult, KnownAsset, NewLock,
     RefusalKind, Reply, step,
 };
 
@@ -37,26 +37,26 @@ fn known(stage: &Stage, kind: AssetKind, name: &str, version: Option<&str>) -> K
     known
 }
 
-fn asked(kind: AssetKind, name: &str, wish: AssetWish, known: KnownAsset) -> Input {
+fn asked(kind: AssetKind, name: &str, action: AssetAction, known: KnownAsset) -> Input {
     let (workspace, name, by) = (workspace(), name.into(), user("ada"));
-    Input::ChangeAsset(Box::new(AssetRequest { workspace, kind, name, wish, by, known }))
+    Input::ChangeAsset(Box::new(AssetRequest { workspace, kind, name, action, by, known }))
 }
 
-fn say(stage: &mut Stage, kind: AssetKind, name: &str, wish: AssetWish) -> InputResult {
-    let known = known(stage, kind, name, wish.version());
-    stage.say(asked(kind, name, wish, known))
+fn say(stage: &mut Stage, kind: AssetKind, name: &str, action: AssetAction) -> InputResult {
+    let known = known(stage, kind, name, action.version());
+    stage.say(asked(kind, name, action, known))
 }
 
 fn spec(body: &str) -> AssetSpec {
     AssetSpec { body: body.into(), ..AssetSpec::default() }
 }
 
-fn wish(version: &str, wanted: AssetSpec) -> AssetWish {
-    AssetWish::Put { version: version.into(), wanted, is_archived: None }
+fn action(version: &str, wanted: AssetSpec) -> AssetAction {
+    AssetAction::Put { version: version.into(), wanted, is_archived: None }
 }
 
 fn put(stage: &mut Stage, name: &str, version: &str, wanted: AssetSpec) -> InputResult {
-    say(stage, AssetKind::Environment, name, wish(version, wanted))
+    say(stage, AssetKind::Environment, name, action(version, wanted))
 }
 
 fn made(answer: InputResult) -> (Box<Asset>, bool) {
@@ -101,7 +101,7 @@ fn a_version_is_made_once_and_only_what_is_written_on_it_changes() {
     let (second, is_new) = made(put(&mut stage, "ENV", "2", spec("two")));
     assert!(is_new && &*second.name == "Env", "as it was first written");
     let (elsewhere, is_new) =
-        made(say(&mut stage, AssetKind::Data, "env", wish("1", spec("three"))));
+        made(say(&mut stage, AssetKind::Data, "env", action("1", spec("three"))));
     assert!(is_new && elsewhere.kind == AssetKind::Data, "kinds have names of their own");
 }
 
@@ -118,7 +118,7 @@ fn a_name_knows_the_next_number_whatever_else_there_is() {
     let far = "9".repeat(40);
     made(put(&mut stage, "e", &far, spec(&far)));
     assert_eq!(container(&stage, "e").versions, 7);
-    let delete = AssetWish::Delete { version: longest.into() };
+    let delete = AssetAction::Delete { version: longest.into() };
     assert_eq!(say(&mut stage, AssetKind::Environment, "e", delete.clone()), Ok(Reply::Noted));
     let left = container(&stage, "e");
     assert_eq!((left.versions, left.next_version()), (6, 10u64.pow(18)), "no number comes twice");
@@ -131,7 +131,7 @@ fn versions_and_names_go_into_the_archive_and_come_back() {
     let mut stage = Stage::new();
     made(put(&mut stage, "e", "1", spec("one")));
     let archive =
-        |is_archived| AssetWish::Put { version: "1".into(), wanted: spec("one"), is_archived };
+        |is_archived| AssetAction::Put { version: "1".into(), wanted: spec("one"), is_archived };
     let (there, _) = made(say(&mut stage, AssetKind::Environment, "e", archive(Some(true))));
     assert!(there.is_archived);
     let (there, _) = made(say(&mut stage, AssetKind::Environment, "e", archive(None)));
@@ -139,7 +139,7 @@ fn versions_and_names_go_into_the_archive_and_come_back() {
     let (there, _) = made(say(&mut stage, AssetKind::Environment, "e", archive(Some(false))));
     assert!(!there.is_archived);
     let name =
-        |is_archived| AssetWish::PutContainer { wanted: ContainerSpec::default(), is_archived };
+        |is_archived| AssetAction::PutContainer { wanted: ContainerSpec::default(), is_archived };
     let answer = say(&mut stage, AssetKind::Environment, "E", name(Some(true)));
     assert_eq!(answer, Ok(Reply::AssetContainer { is_new: false }));
     let seen = container(&stage, "e");
@@ -158,12 +158,12 @@ fn a_name_goes_with_its_last_version_or_with_all_of_them() {
         made(put(&mut stage, "e", version, spec(version)));
     }
     for version in ["2", "1"] {
-        let delete = AssetWish::Delete { version: version.into() };
+        let delete = AssetAction::Delete { version: version.into() };
         assert_eq!(say(&mut stage, AssetKind::Environment, "e", delete), Ok(Reply::Noted));
     }
     assert_eq!(known(&stage, AssetKind::Environment, "e", Some("1")), KnownAsset::default());
     made(put(&mut stage, "e", "1", spec("another")));
-    let whole = || AssetWish::DeleteContainer;
+    let whole = || AssetAction::DeleteContainer;
     assert_eq!(say(&mut stage, AssetKind::Environment, "E", whole()), Ok(Reply::Noted));
     assert_eq!(say(&mut stage, AssetKind::Environment, "e", whole()), Ok(Reply::NothingToDelete));
 }
@@ -187,9 +187,9 @@ fn what_nobody_named_is_not_listed_until_somebody_does() {
 fn of_two_in_one_step_the_second_sees_the_first() {
     let mut stage = Stage::new();
     let put = |version, body| {
-        asked(AssetKind::Model, "m", wish(version, spec(body)), KnownAsset::default())
+        asked(AssetKind::Model, "m", action(version, spec(body)), KnownAsset::default())
     };
-    let delete = asked(AssetKind::Model, "M", AssetWish::DeleteContainer, KnownAsset::default());
+    let delete = asked(AssetKind::Model, "M", AssetAction::DeleteContainer, KnownAsset::default());
     let inputs =
         [put("1", "a"), put("1", "a"), put("1", "b"), put("2", "b"), delete, put("1", "b")];
     let output = step(&mut stage.world, &inputs, stage.now);
@@ -229,7 +229,7 @@ fn names_versions_and_sizes_have_limits() {
         ..container(&stage, "e")
     };
     let known = KnownAsset { asset: None, container: Some(full) };
-    let answer = stage.say(asked(AssetKind::Environment, "e", wish("2", spec("x")), known));
+    let answer = stage.say(asked(AssetKind::Environment, "e", action("2", spec("x")), known));
     assert_eq!(kind(answer), Some(RefusalKind::Conflict));
 }
 
@@ -245,16 +245,16 @@ fn a_lock_of_the_workspace_holds_for_them() {
             notes: None,
         })))
     };
-    let delete = || AssetWish::Delete { version: "1".into() };
+    let delete = || AssetAction::Delete { version: "1".into() };
     stage.say(lock(LockLevel::CanNotDelete)).expect("a lock");
-    for wish in [delete(), AssetWish::DeleteContainer] {
-        let answer = say(&mut stage, AssetKind::Environment, "e", wish);
+    for action in [delete(), AssetAction::DeleteContainer] {
+        let answer = say(&mut stage, AssetKind::Environment, "e", action);
         assert_eq!(kind(answer), Some(RefusalKind::Locked));
     }
     made(put(&mut stage, "e", "2", spec("x")));
     stage.say(lock(LockLevel::ReadOnly)).expect("a lock");
     assert_eq!(kind(put(&mut stage, "e", "3", spec("x"))), Some(RefusalKind::Locked));
     let name =
-        AssetWish::PutContainer { wanted: ContainerSpec::default(), is_archived: Some(true) };
+        AssetAction::PutContainer { wanted: ContainerSpec::default(), is_archived: Some(true) };
     assert_eq!(kind(say(&mut stage, AssetKind::Environment, "e", name)), Some(RefusalKind::Locked));
 }

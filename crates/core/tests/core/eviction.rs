@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{self, Stage, Wants, request, user, workspace};
 use muster_core::agent::{
-    Action, Assignment, AttemptPhase, AttemptReport, Desired, Habits, Machine, Report, Signal,
+    Action, Assignment, AttemptPhase, AttemptReport, Desired, Machine, Report, Signal, Timing,
 };
 use muster_core::ids::Epoch;
 use muster_core::model::{
@@ -337,7 +337,7 @@ fn desired(evict: Option<Span>) -> Desired {
 
 /// A machine whose job was told at 10 s.
 fn told() -> Machine {
-    let mut machine = Machine::new("boot", "10.0.0.4", Habits::default(), at(0));
+    let mut machine = Machine::new("boot", "10.0.0.4", Timing::default(), at(0));
     machine.on_desired(&desired(None), 1, at(0), at(0));
     machine.on_started(Epoch(7), None, at(0));
     let epoch = Epoch(7);
@@ -368,7 +368,7 @@ fn what_runs_is_asked_to_end_and_killed_when_its_time_is_over() {
 
 #[test]
 fn nothing_runs_when_the_lease_is_over_whatever_time_was_given() {
-    let mut machine = Machine::new("boot", "10.0.0.4", Habits::default(), at(0));
+    let mut machine = Machine::new("boot", "10.0.0.4", Timing::default(), at(0));
     machine.on_desired(&desired(None), 1, at(0), at(0));
     machine.on_started(Epoch(7), None, at(0));
     machine.on_desired(&desired(Some(Span::seconds(300))), 2, at(10), at(10));

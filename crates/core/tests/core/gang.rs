@@ -3,7 +3,7 @@
 use crate::support::{self, Stage, Wants, request, someone};
 use muster_core::Change;
 use muster_core::agent::{
-    Action, Assignment, AttemptPhase, AttemptReport, Desired, Habits, Machine, Report, Signal,
+    Action, Assignment, AttemptPhase, AttemptReport, Desired, Machine, Report, Signal, Timing,
     master_port,
 };
 use muster_core::ids::Epoch;
@@ -179,7 +179,7 @@ fn desired(assignments: Vec<Assignment>) -> Desired {
 
 /// A machine that has prepared its member and waits.
 fn ready() -> Machine {
-    let mut machine = Machine::new("boot", "10.0.0.4", Habits::default(), at(0));
+    let mut machine = Machine::new("boot", "10.0.0.4", Timing::default(), at(0));
     let actions = machine.on_desired(&desired(vec![assignment(false)]), 1, at(0), at(0));
     assert!(actions.contains(&Action::Start(assignment(false))));
     assert_eq!(machine.on_prepared(Epoch(7)), [Action::Report]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::support::{Stage, Wants, known_job, request, workspace};
 use muster_core::model::{JobMetadata, JobPhase, JobSpec, LockLevel, Scope, SpecHash};
 use muster_core::{
-    GovernanceRequest, Input, InputResult, JobEdit, JobPatch, JobRequest, JobWish, KnownJob,
+    GovernanceRequest, Input, InputResult, JobAction, JobEdit, JobPatch, JobRequest, KnownJob,
     NewLock, RefusalKind, Reply,
 };
 
@@ -14,14 +14,14 @@ fn known(stage: &Stage, name: &str) -> Option<KnownJob> {
     known_job(&stage.log, name)
 }
 
-fn edit(stage: &mut Stage, name: &str, wish: JobWish) -> InputResult {
+fn edit(stage: &mut Stage, name: &str, action: JobAction) -> InputResult {
     let known = known(stage, name);
-    let edit = JobEdit { workspace: workspace(), name: name.into(), wish, known };
+    let edit = JobEdit { workspace: workspace(), name: name.into(), action, known };
     stage.say(Input::EditJob(Box::new(edit)))
 }
 
 fn patch(stage: &mut Stage, name: &str, patch: JobPatch) -> InputResult {
-    edit(stage, name, JobWish::Patch(patch))
+    edit(stage, name, JobAction::Patch(patch))
 }
 
 fn submit(stage: &mut Stage, mut request: JobRequest) -> InputResult {
@@ -131,13 +131,17 @@ fn a_put_again_writes_on_it_but_never_changes_what_it_does() {
 fn only_what_has_ended_is_deleted_and_its_name_is_free_again() {
     let mut stage = Stage::with_cluster("cpu", 0, 0, 60);
     submit(&mut stage, with("j", |_| {})).expect("accepted");
-    let refused = edit(&mut stage, "j", JobWish::Delete).expect_err("it waits");
+    let refused = edit(&mut stage, "j", JobAction::Delete).expect_err("it waits");
     assert_eq!(refused.kind, RefusalKind::Conflict);
     assert!(refused.message.contains("muster job cancel --name j"), "{refused}");
     ended(&mut stage, "j");
-    assert_eq!(edit(&mut stage, "J", JobWish::Delete), Ok(Reply::NothingToDelete), "unknown here");
-    assert_eq!(edit(&mut stage, "j", JobWish::Delete), Ok(Reply::Noted));
-    assert_eq!(edit(&mut stage, "j", JobWish::Delete), Ok(Reply::NothingToDelete));
+    assert_eq!(
+        edit(&mut stage, "J", JobAction::Delete),
+        Ok(Reply::NothingToDelete),
+        "unknown here"
+    );
+    assert_eq!(edit(&mut stage, "j", JobAction::Delete), Ok(Reply::Noted));
+    assert_eq!(edit(&mut stage, "j", JobAction::Delete), Ok(Reply::NothingToDelete));
     let again = submit(&mut stage, with("j", |spec| spec.command = "false".into()));
     assert!(matches!(again, Ok(Reply::JobAccepted { is_new: true, .. })), "{again:?}");
 }
@@ -148,17 +152,17 @@ fn what_happens_in_one_step_is_seen_in_the_same() {
     let mut stage = Stage::with_cluster("cpu", 0, 0, 60);
     let name: Box<str> = "j".into();
     let cancel = Input::CancelJob { workspace: workspace(), name: "j".into(), known: None };
-    let edit = |wish| {
-        let edit = JobEdit { workspace: workspace(), name: name.clone(), wish, known: None };
+    let edit = |action| {
+        let edit = JobEdit { workspace: workspace(), name: name.clone(), action, known: None };
         Input::EditJob(Box::new(edit))
     };
     let hide = JobPatch { is_archived: Some(true), ..JobPatch::default() };
     let inputs = [
         Input::SubmitJob(Box::new(with("j", |_| {}))),
-        edit(JobWish::Patch(hide)),
-        edit(JobWish::Delete),
+        edit(JobAction::Patch(hide)),
+        edit(JobAction::Delete),
         cancel.clone(),
-        edit(JobWish::Delete),
+        edit(JobAction::Delete),
         cancel,
         Input::SubmitJob(Box::new(with("j", |_| {}))),
     ];
@@ -185,6 +189,6 @@ fn locks_hold_for_jobs_too() {
         let wanted = JobPatch { is_archived: Some(!may_patch), ..JobPatch::default() };
         let answer = patch(&mut stage, "j", wanted);
         assert_eq!(answer.is_ok(), may_patch, "{answer:?}");
-        assert_eq!(kind(edit(&mut stage, "j", JobWish::Delete)), RefusalKind::Locked);
+        assert_eq!(kind(edit(&mut stage, "j", JobAction::Delete)), RefusalKind::Locked);
     }
 }

@@ -12,8 +12,8 @@ use muster_core::model::{
 };
 use muster_core::time::Span;
 use muster_core::{
-    Change, ClusterPatch, Input, JobEdit, JobPatch, JobRequest, JobWish, World, decide, invariants,
-    step, step_deciding_everything,
+    Change, ClusterPatch, Input, JobAction, JobEdit, JobPatch, JobRequest, World, decide,
+    invariants, step, step_deciding_everything,
 };
 use proptest::prelude::*;
 
@@ -168,7 +168,7 @@ fn input(world: &World, act: &Act) -> Option<Input> {
             Input::EditJob(Box::new(JobEdit {
                 workspace: workspace(),
                 name: format!("job{job}").into(),
-                wish: if *deletes { JobWish::Delete } else { JobWish::Patch(hide) },
+                action: if *deletes { JobAction::Delete } else { JobAction::Patch(hide) },
                 known: None,
             }))
         }

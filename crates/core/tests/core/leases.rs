@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::{Stage, rows};
-use muster_core::agent::{Action, Assignment, Desired, Habits, Machine, Signal};
+use muster_core::agent::{Action, Assignment, Desired, Machine, Signal, Timing};
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::Epoch;
 use muster_core::lease::{LEASE_MAX, LEASE_MIN, held, patience, silence};
@@ -23,7 +23,7 @@ fn desired(lease: Span, assignments: Vec<Assignment>) -> Desired {
 /// Runs a job since its report of second 1000 was answered, and hears nothing more.
 fn alone(lease: Span) -> (Machine, Elapsed) {
     let sent = Elapsed(1_000_000_000);
-    let mut machine = Machine::new("boot", "10.0.0.4", Habits::default(), Elapsed(0));
+    let mut machine = Machine::new("boot", "10.0.0.4", Timing::default(), Elapsed(0));
     let assignment = Assignment {
         share: None,
         epoch: Epoch(7),

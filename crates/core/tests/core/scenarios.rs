@@ -285,8 +285,8 @@ fn failing_creates_are_retried_with_growing_pauses() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 60);
     stage.submit("job", "pool", 1).expect("accepted");
     let fail = |stage: &mut Stage| {
-        let wish = stage.world.effects().find(|e| matches!(e.kind, EffectKind::CreateNode(_)));
-        let effect = wish.expect("a create call").id;
+        let action = stage.world.effects().find(|e| matches!(e.kind, EffectKind::CreateNode(_)));
+        let effect = action.expect("a create call").id;
         let result = Err("no capacity".to_owned());
         stage.say(Input::EffectDone { effect, result }).expect("noted");
         stage.settle_effects(|_| true);

@@ -111,8 +111,8 @@ impl Spec {
         }))
     }
 
-    /// As [`crate::python::Wish`] reads it; `None` where any will do.
-    pub fn python_wish(&self) -> Option<String> {
+    /// As [`crate::python::PythonRequest`] reads it; `None` where any will do.
+    pub fn python_request(&self) -> Option<String> {
         let version = self.version.as_deref()?;
         let alone = version.trim_start_matches('=').trim();
         if alone.starts_with(|c: char| c.is_ascii_digit()) && !alone.contains([',', '|']) {
@@ -216,7 +216,7 @@ mod tests {
             ("python>=3.8,<3.11", Some(">=3.8,<3.11")),
             ("python=*", None),
         ] {
-            assert_eq!(Spec::parse(text).unwrap().python_wish().as_deref(), wanted, "{text}");
+            assert_eq!(Spec::parse(text).unwrap().python_request().as_deref(), wanted, "{text}");
         }
     }
 }

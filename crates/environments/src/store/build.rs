@@ -13,7 +13,7 @@ use super::disk::{self, Disk};
 use super::interpreter;
 use super::uv::{self, Listener, NoUv, RunError};
 use crate::pip::{self, PipError};
-use crate::python::{Interpreters, Wish};
+use crate::python::{Interpreters, PythonRequest};
 
 /// How many lines of uv's a message repeats, from its first complaint on.
 const LINES_MAX: usize = 12;
@@ -55,7 +55,7 @@ pub fn run(
 ) -> Result<(), BuildError> {
     let uv = uv::find(config.uv.as_deref())?;
     check(recipe, &config.indexes)?;
-    let wish = recipe.python.as_deref().and_then(|wish| Wish::parse(wish).ok());
+    let wish = recipe.python.as_deref().and_then(|wish| PythonRequest::parse(wish).ok());
     let machine = Interpreters::of_this_machine();
     let (chosen, note) = machine.choose(wish.as_ref()).ok_or(BuildError::NoPython)?;
     let python = chosen.interpreter;

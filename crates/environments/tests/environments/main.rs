@@ -13,7 +13,7 @@ use index::{File, Index};
 use muster_core::ids::ClusterId;
 use muster_core::model::Recipe;
 use muster_environments::id_of;
-use muster_environments::store::{Config, Habits, State, Store};
+use muster_environments::store::{Config, State, Store, Timing};
 
 const LONG: Duration = Duration::from_secs(120);
 const DEMO: [File<'static>; 2] = [
@@ -40,7 +40,7 @@ impl Bench {
             indexes: vec![self.index.url()],
             build_within: LONG,
             bytes_max: u64::MAX,
-            habits: Habits::default(),
+            timing: Timing::default(),
         }
     }
 
@@ -191,8 +191,8 @@ async fn a_cluster_sees_only_what_its_own_jobs_asked_for() {
         let top = bench.dir.path().join("environments/shown").join(cluster);
         assert!(Command::new("rm").arg("-rf").arg(top).status().unwrap().success());
     }
-    let habits = Habits { young_for: Duration::ZERO, ..Habits::default() };
-    let store = Store::open(Config { bytes_max: 1, habits, ..bench.config() }).unwrap();
+    let timing = Timing { young_for: Duration::ZERO, ..Timing::default() };
+    let store = Store::open(Config { bytes_max: 1, timing, ..bench.config() }).unwrap();
     assert!(is_ready(&store.get_for(other, &recipe, LONG).await));
     assert_eq!((bench.names("shown/2"), bench.index.asked("demo")), (seen, 1));
     // What goes is gone for all, and so are folders of clusters that are.
@@ -240,8 +240,8 @@ async fn a_stop_in_the_middle_leaves_nothing_to_be_seen() {
 #[tokio::test]
 async fn a_failure_is_remembered_for_a_while() {
     let bench = Bench::new();
-    let habits = Habits { failed_for: Duration::from_secs(3), ..Habits::default() };
-    let store = Store::open(Config { habits, ..bench.config() }).unwrap();
+    let timing = Timing { failed_for: Duration::from_secs(3), ..Timing::default() };
+    let store = Store::open(Config { timing, ..bench.config() }).unwrap();
     let recipe = bench.recipe(&["demo", "elusive"]);
     let said = failure(store.get(&recipe, LONG).await);
     assert!(
@@ -305,10 +305,10 @@ async fn a_build_has_its_time() {
 #[tokio::test]
 async fn what_is_too_much_goes_the_oldest_first() {
     let bench = Bench::new();
-    let habits = Habits { young_for: Duration::ZERO, ..Habits::default() };
+    let timing = Timing { young_for: Duration::ZERO, ..Timing::default() };
     let open =
-        |bytes_max, habits| Store::open(Config { bytes_max, habits, ..bench.config() }).unwrap();
-    let store = open(1, habits);
+        |bytes_max, timing| Store::open(Config { bytes_max, timing, ..bench.config() }).unwrap();
+    let store = open(1, timing);
     let recipes = [&["demo"][..], &["demo==1.0"], &["demo>=1.0"]].map(|lines| bench.recipe(lines));
     for recipe in &recipes {
         assert!(is_ready(&store.get(recipe, LONG).await));
@@ -316,11 +316,11 @@ async fn what_is_too_much_goes_the_oldest_first() {
     let is_there = || recipes.each_ref().map(|recipe| bench.place(recipe).exists());
     let [_, in_use, _] = recipes.each_ref().map(id_of);
     // Nothing is old enough.
-    open(1, Habits::default()).tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
+    open(1, Timing::default()).tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
     assert_eq!(is_there(), [true; 3]);
     // There is room for all but a little.
     let bytes = {
-        let sizes = open(u64::MAX, habits);
+        let sizes = open(u64::MAX, timing);
         sizes.tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
         assert_eq!(is_there(), [true; 3]);
         let du = Command::new("du").args(["-s", "-B1"]).arg(store.ready_dir()).output().unwrap();
@@ -332,7 +332,7 @@ async fn what_is_too_much_goes_the_oldest_first() {
             .parse::<u64>()
             .unwrap()
     };
-    open(bytes - 16_384, habits).tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
+    open(bytes - 16_384, timing).tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
     assert_eq!(is_there(), [false, true, true], "the one that was wanted longest ago");
     store.tidy(&BTreeSet::from([in_use]), &BTreeSet::new()).unwrap();
     assert_eq!(is_there(), [false, true, false], "what is in use stays");

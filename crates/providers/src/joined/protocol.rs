@@ -70,7 +70,7 @@ pub struct EnvironmentTerms {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Welcome {
+pub struct JoinReply {
     pub name: HostName,
     pub terms: Terms,
 }
@@ -258,8 +258,8 @@ impl SyncAnswer {
     }
 }
 
-impl Welcome {
-    pub fn parse(bytes: &[u8]) -> Result<Welcome, BadBody> {
+impl JoinReply {
+    pub fn parse(bytes: &[u8]) -> Result<JoinReply, BadBody> {
         read(bytes)
     }
 }

@@ -29,7 +29,7 @@ impl Elsewhere {
 
 /// What a new node needs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wish {
+pub(super) struct SlotRequest {
     pub cluster: ClusterId,
     pub gpus: u32,
     /// Whether it is content with the GPUs that are free.
@@ -55,26 +55,26 @@ impl Slots {
     pub fn take(
         &mut self,
         node: &str,
-        wish: Wish,
+        request: SlotRequest,
         machine: &[u16],
         elsewhere: &BTreeSet<u16>,
     ) -> Result<NodeSlot, NoSlot> {
         if let Some(slot) = self.taken.get(node) {
             return Ok(slot.clone());
         }
-        let gpus = self.free_gpus(wish, machine)?;
-        let slot = self.somewhere(wish.cluster, gpus, elsewhere).ok_or(NoSlot::Full)?;
+        let gpus = self.free_gpus(request, machine)?;
+        let slot = self.somewhere(request.cluster, gpus, elsewhere).ok_or(NoSlot::Full)?;
         self.keep(node, slot.clone());
         Ok(slot)
     }
 
-    fn free_gpus(&self, wish: Wish, machine: &[u16]) -> Result<Vec<u16>, NoSlot> {
+    fn free_gpus(&self, request: SlotRequest, machine: &[u16]) -> Result<Vec<u16>, NoSlot> {
         let taken: BTreeSet<u16> =
             self.taken.values().flat_map(|slot| &slot.gpus).copied().collect();
         let mut free: Vec<u16> =
             machine.iter().filter(|gpu| !taken.contains(gpu)).copied().collect();
-        let wanted = usize::try_from(wish.gpus).unwrap_or(usize::MAX);
-        if free.len() < wanted && !wish.may_lack {
+        let wanted = usize::try_from(request.gpus).unwrap_or(usize::MAX);
+        if free.len() < wanted && !request.may_lack {
             return Err(NoSlot::Gpus { free: free.len() });
         }
         free.truncate(wanted);
@@ -114,15 +114,15 @@ fn free(mut all: impl Iterator<Item = u16>, taken: impl Iterator<Item = u16>) ->
 mod tests {
     use super::*;
 
-    fn wish(cluster: u64, gpus: u32) -> Wish {
-        Wish { cluster: ClusterId(cluster), gpus, may_lack: false }
+    fn request(cluster: u64, gpus: u32) -> SlotRequest {
+        SlotRequest { cluster: ClusterId(cluster), gpus, may_lack: false }
     }
 
     #[test]
     fn nodes_of_a_cluster_share_a_network_and_nothing_else() {
         let mut slots = Slots::default();
         let mut take =
-            |node, cluster| slots.take(node, wish(cluster, 0), &[], &BTreeSet::new()).unwrap();
+            |node, cluster| slots.take(node, request(cluster, 0), &[], &BTreeSet::new()).unwrap();
         let (a1, a2, b1) = (take("a-1", 10), take("a-2", 10), take("b-1", 11));
         assert_eq!(take("a-1", 10), a1, "asked twice");
         assert_eq!((a1.network, a2.network), (a1.network, a1.network));
@@ -133,7 +133,7 @@ mod tests {
         slots.free("a-1");
         slots.free("a-2");
         assert_eq!(
-            slots.take("c-1", wish(12, 0), &[], &BTreeSet::new()).unwrap().network,
+            slots.take("c-1", request(12, 0), &[], &BTreeSet::new()).unwrap().network,
             a1.network,
             "used again"
         );
@@ -144,22 +144,25 @@ mod tests {
         let mut slots = Slots::default();
         for number in 0..NETWORKS_MAX {
             let node = format!("n-{number}");
-            assert!(slots.take(&node, wish(number.into(), 0), &[], &BTreeSet::new()).is_ok());
+            assert!(slots.take(&node, request(number.into(), 0), &[], &BTreeSet::new()).is_ok());
         }
-        assert_eq!(slots.take("one-more", wish(9999, 0), &[], &BTreeSet::new()), Err(NoSlot::Full));
-        assert!(slots.take("neighbour", wish(1, 0), &[], &BTreeSet::new()).is_ok());
+        assert_eq!(
+            slots.take("one-more", request(9999, 0), &[], &BTreeSet::new()),
+            Err(NoSlot::Full)
+        );
+        assert!(slots.take("neighbour", request(1, 0), &[], &BTreeSet::new()).is_ok());
     }
 
     #[test]
     fn what_others_have_is_left_to_them() {
         let mut slots = Slots::starting_at(NODES_MAX - 1);
         let mut elsewhere = Elsewhere::default();
-        let first = slots.take("a", wish(1, 0), &[], &elsewhere.users).unwrap();
+        let first = slots.take("a", request(1, 0), &[], &elsewhere.users).unwrap();
         assert_eq!(first.users, NODES_MAX - 1);
         elsewhere.add(&first, Taken { users: true, gpus: vec![3] });
         slots.free("a");
-        assert_eq!(slots.take("a", wish(1, 0), &[], &elsewhere.users).unwrap().users, 0);
-        assert_eq!(slots.take("b", wish(1, 0), &[], &elsewhere.users).unwrap().users, 1);
+        assert_eq!(slots.take("a", request(1, 0), &[], &elsewhere.users).unwrap().users, 0);
+        assert_eq!(slots.take("b", request(1, 0), &[], &elsewhere.users).unwrap().users, 1);
         assert!(elsewhere.gpus.contains(&3));
     }
 
@@ -167,19 +170,22 @@ mod tests {
     fn a_gpu_is_with_one_node_until_that_is_gone() {
         let mut slots = Slots::default();
         let machine = [0, 1, 2, 5];
-        let first = slots.take("a", wish(1, 2), &machine, &BTreeSet::new()).unwrap();
-        let second = slots.take("b", wish(1, 1), &machine, &BTreeSet::new()).unwrap();
+        let first = slots.take("a", request(1, 2), &machine, &BTreeSet::new()).unwrap();
+        let second = slots.take("b", request(1, 1), &machine, &BTreeSet::new()).unwrap();
         assert_eq!((first.gpus.as_slice(), second.gpus.as_slice()), (&[0, 1][..], &[2][..]));
         assert_eq!(
-            slots.take("c", wish(1, 2), &machine, &BTreeSet::new()),
+            slots.take("c", request(1, 2), &machine, &BTreeSet::new()),
             Err(NoSlot::Gpus { free: 1 })
         );
-        let content = Wish { may_lack: true, ..wish(1, 2) };
+        let content = SlotRequest { may_lack: true, ..request(1, 2) };
         assert_eq!(slots.take("c", content, &machine, &BTreeSet::new()).unwrap().gpus, [5]);
         assert!(slots.take("d", content, &machine, &BTreeSet::new()).unwrap().gpus.is_empty());
         slots.free("a");
-        let again = slots.take("d", wish(1, 0), &machine, &BTreeSet::new()).unwrap();
+        let again = slots.take("d", request(1, 0), &machine, &BTreeSet::new()).unwrap();
         assert!(again.gpus.is_empty(), "as it was made");
-        assert_eq!(slots.take("e", wish(1, 2), &machine, &BTreeSet::new()).unwrap().gpus, [0, 1]);
+        assert_eq!(
+            slots.take("e", request(1, 2), &machine, &BTreeSet::new()).unwrap().gpus,
+            [0, 1]
+        );
     }
 }

@@ -49,7 +49,7 @@ impl NodeFactory {
     }
 
     /// Removes the groups and disks of nodes that ended while no helper was running.
-    pub fn sweep(&self) -> Result<(), NodeError> {
+    pub fn remove_orphans(&self) -> Result<(), NodeError> {
         for Seen { node, is_alive, .. } in self.list()? {
             if !is_alive && let Err(error) = self.empty(&node) {
                 tracing::warn!(node, error = error.told(), "a dead node's disk stays");

@@ -208,7 +208,7 @@ pub async fn run(app: Arc<App>) {
     let mut are_logs_known = false;
     loop {
         // Nothing goes by the word of rows that may be damaged.
-        if app.storage.may_sweep() {
+        if app.storage.may_collect() {
             if !are_logs_known {
                 are_logs_known = remove_logs_of_no_job(&app).await;
             }

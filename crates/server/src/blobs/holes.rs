@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_core::ids::WorkspaceId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::in_turn::{InTurn, MyTurn};
+use super::keyed_lock::{KeyedGuard, KeyedLock};
 
 /// Hashed of a piece of a file without waiting: about as much as a request costs anyway.
 pub(super) const AT_ONCE_BYTES: u64 = 1 << 20;
@@ -17,39 +17,39 @@ pub(super) const SLICE_BYTES: u64 = 128 << 20;
 const PLACES: usize = 1;
 
 pub struct Holes {
-    nodes: InTurn<Box<str>>,
+    nodes: KeyedLock<Box<str>>,
     /// Only one of each waits for a place.
-    workspaces: InTurn<WorkspaceId>,
+    workspaces: KeyedLock<WorkspaceId>,
     places: Arc<Semaphore>,
 }
 
 impl Default for Holes {
     fn default() -> Holes {
-        let (nodes, workspaces) = (InTurn::default(), InTurn::default());
+        let (nodes, workspaces) = (KeyedLock::default(), KeyedLock::default());
         Holes { nodes, workspaces, places: Arc::new(Semaphore::new(PLACES)) }
     }
 }
 
 impl Holes {
     /// Waits until no other upload of this node hashes.
-    pub async fn turn(&self, node: &str) -> MyTurn<Box<str>> {
+    pub async fn turn(&self, node: &str) -> KeyedGuard<Box<str>> {
         self.nodes.turn(node.into()).await
     }
 
     /// Waits for a place for one slice. Workspaces get it in turn, and so do the uploads of each.
-    pub async fn place(&self, workspace: WorkspaceId) -> Place {
+    pub async fn place(&self, workspace: WorkspaceId) -> Permit {
         let turn = self.workspaces.turn(workspace).await;
         // It is never closed.
         let permit = self.places.clone().acquire_owned().await.ok();
-        Place { _permit: permit, _turn: turn }
+        Permit { _permit: permit, _turn: turn }
     }
 }
 
 /// For one slice, until this is dropped.
-pub struct Place {
+pub struct Permit {
     // First: whoever of the same workspace is next waits behind the others then.
     _permit: Option<OwnedSemaphorePermit>,
-    _turn: MyTurn<WorkspaceId>,
+    _turn: KeyedGuard<WorkspaceId>,
 }
 
 #[cfg(test)]

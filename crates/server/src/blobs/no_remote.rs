@@ -10,7 +10,7 @@ use muster_core::ids::WorkspaceId;
 use muster_core::model::BlobId;
 
 use super::gate::Key;
-use super::place::{self, OpenError};
+use super::location::{self, OpenError};
 use super::{BlobError, Content};
 
 /// There is none.
@@ -20,7 +20,7 @@ impl Remote {
     pub fn open(root: &Path, elsewhere: Option<&str>) -> Result<Option<Remote>, OpenError> {
         match elsewhere {
             Some(address) => Err(OpenError::NotBuilt { address: address.to_owned() }),
-            None => place::claim(root, None).map(|()| None),
+            None => location::claim(root, None).map(|()| None),
         }
     }
 

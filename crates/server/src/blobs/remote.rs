@@ -25,7 +25,7 @@ use object_store::{
 use tokio::runtime::Handle;
 
 use super::gate::Key;
-use super::place::{self, OpenError};
+use super::location::{self, OpenError};
 use super::{BlobError, Content};
 
 /// Sent in one request; what is larger goes in parts of this size.
@@ -50,7 +50,7 @@ pub struct Remote {
 impl Remote {
     pub fn open(root: &Path, elsewhere: Option<&str>) -> Result<Option<Remote>, OpenError> {
         let remote = elsewhere.map(connect).transpose()?;
-        place::claim(root, elsewhere)?;
+        location::claim(root, elsewhere)?;
         Ok(remote)
     }
 

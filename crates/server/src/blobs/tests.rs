@@ -181,17 +181,17 @@ fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
     }
     let (id, text) = list_of(&[b"one", b"two"]);
     assert_eq!(blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
-    let sweep = |wanted: &[(WorkspaceId, TreeId)], before| {
-        let mut known = Wanted::default();
+    let collect_garbage = |wanted: &[(WorkspaceId, TreeId)], before| {
+        let mut known = ReferencedBytes::default();
         known.follow(&blobs, wanted).unwrap();
-        blobs.sweep(&known, &mut |_, _| Ok(false), before, false).unwrap().files
+        blobs.collect_garbage(&known, &mut |_, _| Ok(false), before, false).unwrap().files
     };
     let past = SystemTime::now() - Duration::from_secs(5);
-    assert_eq!(sweep(&[], past), 0, "all of it is fresh");
+    assert_eq!(collect_garbage(&[], past), 0, "all of it is fresh");
     let later = SystemTime::now() + Duration::from_secs(5);
-    assert_eq!(sweep(&[(HERE, id)], later), 1, "three");
+    assert_eq!(collect_garbage(&[(HERE, id)], later), 1, "three");
     assert!(blobs.has_tree(HERE, &id).unwrap());
-    assert_eq!(sweep(&[(THERE, id)], later), 3, "it is another one's");
+    assert_eq!(collect_garbage(&[(THERE, id)], later), 3, "it is another one's");
     assert!(!blobs.has_tree(HERE, &id).unwrap());
 }
 
@@ -208,17 +208,27 @@ fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
     drop((named, take(b"nobody's")));
     let later = SystemTime::now() + Duration::from_secs(5);
     let mut is_named = |_: WorkspaceId, digest: &BlobId| Ok(*digest == named_digest);
-    let would = blobs.sweep(&Wanted::default(), &mut is_named, later, true).unwrap();
+    let would =
+        blobs.collect_garbage(&ReferencedBytes::default(), &mut is_named, later, true).unwrap();
     assert_eq!(would, Removed { files: 1, bytes: 8, kept: 2 });
-    assert_eq!(blobs.sweep(&Wanted::default(), &mut is_named, later, false).unwrap(), would);
+    assert_eq!(
+        blobs.collect_garbage(&ReferencedBytes::default(), &mut is_named, later, false).unwrap(),
+        would
+    );
     assert!(blobs.open(HERE, &named_digest).unwrap().is_some());
     assert!(blobs.hold(HERE, held.digest, 4).unwrap().is_some());
     drop(held);
-    assert_eq!(blobs.sweep(&Wanted::default(), &mut is_named, later, false).unwrap().files, 1);
+    assert_eq!(
+        blobs
+            .collect_garbage(&ReferencedBytes::default(), &mut is_named, later, false)
+            .unwrap()
+            .files,
+        1
+    );
     assert!(blobs.hold(HERE, blob_of(b"held"), 4).unwrap().is_none());
     let unreadable = &mut |_: WorkspaceId, _: &BlobId| Err(BlobError::WrongMd5);
     assert!(
-        blobs.sweep(&Wanted::default(), unreadable, later, false).is_err(),
+        blobs.collect_garbage(&ReferencedBytes::default(), unreadable, later, false).is_err(),
         "not knowing is no reason to remove"
     );
     assert!(blobs.open(HERE, &named_digest).unwrap().is_some());
@@ -255,7 +265,7 @@ fn lists_are_read_once_and_what_was_only_on_one_that_is_gone_is_doubted() {
     assert_eq!(brought.len(), 5, "three files and two lists");
     assert!(blobs.take_doubted().is_empty());
 
-    let mut wanted = Wanted::default();
+    let mut wanted = ReferencedBytes::default();
     assert!(wanted.follow(&blobs, &[(HERE, old)]).unwrap().is_empty());
     // It is not read again: nobody would find it.
     fs::rename(blobs.path(HERE, &BlobId(old.0)), blobs.root.join("aside")).unwrap();

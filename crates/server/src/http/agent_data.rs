@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use muster_core::agent::{DataFile, DataList};
 use muster_core::limits::DATA_FILES_MAX;
-use muster_core::model::{JobInput, JobSpec, Place, Source, check_path};
+use muster_core::model::{DataLocation, JobInput, JobSpec, Source, check_path};
 use muster_store::storage::{Container, ListQuery, Listed, Span};
 use serde::Deserialize;
 
@@ -144,7 +144,7 @@ async fn find(
     headers: &HeaderMap,
     epoch: &str,
     what: &str,
-) -> Result<(Container, Place), Refused> {
+) -> Result<(Container, DataLocation), Refused> {
     let asking =
         asking(app, headers, epoch).map_err(|(status, words)| (status, words.to_owned()))?;
     let spec = spec_of(app, &asking).await?;
@@ -155,13 +155,13 @@ async fn find(
     Ok((found.ok_or_else(|| nothing_at(&place))?, place))
 }
 
-fn nothing_at(place: &Place) -> Refused {
+fn nothing_at(place: &DataLocation) -> Refused {
     let message =
         format!("there is nothing at {}; put the data there, or correct the address", place.path);
     (StatusCode::NOT_FOUND, message)
 }
 
-fn place(spec: &JobSpec, what: &str) -> Option<Place> {
+fn place(spec: &JobSpec, what: &str) -> Option<DataLocation> {
     if what == "code" {
         return spec.code_asset.as_ref().map(|code| code.at.clone());
     }

@@ -15,7 +15,7 @@ use tracing::error;
 use super::agent_trees::{Asking, asking};
 use super::listener;
 use crate::app::App;
-use crate::services::Station;
+use crate::services::MemberServices;
 
 /// How long a question is held.
 const HELD: Duration = Duration::from_secs(15);
@@ -31,25 +31,25 @@ pub async fn report(
     headers: HeaderMap,
     Json(mut report): Json<ServicesReport>,
 ) -> Response {
-    let station = match station(&app, &headers, &epoch, &mut report).await {
-        Ok(station) => station,
+    let services_of_member = match services_of_member(&app, &headers, &epoch, &mut report).await {
+        Ok(services_of_member) => services_of_member,
         Err(refused) => return refused.into_response(),
     };
-    station.tell(report);
+    services_of_member.tell(report);
     let mut stopping = app.stopping.clone();
     tokio::select! {
-        calls = station.wanted(HELD.min(app.held)) => Json(calls).into_response(),
+        calls = services_of_member.wanted(HELD.min(app.held)) => Json(calls).into_response(),
         () = listener::stopped(&mut stopping) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 
 /// Where the services of the attempt are kept. Only those that its specification names are.
-async fn station(
+async fn services_of_member(
     app: &App,
     headers: &HeaderMap,
     epoch: &str,
     report: &mut ServicesReport,
-) -> Result<Arc<Station>, Refused> {
+) -> Result<Arc<MemberServices>, Refused> {
     let Asking { epoch, rank, job, .. } = asking(app, headers, epoch)?;
     if let Some(known) = app.services.of(epoch, rank) {
         report.services.retain(|name, _| known.names.contains(name));
@@ -69,9 +69,9 @@ async fn station(
     };
     let names = spec.services.into_keys().collect();
     let is_live = |epoch: Epoch| app.live.attempt(epoch).is_some();
-    let station = app.services.add((epoch, rank), *workspace, names, is_live);
-    report.services.retain(|name, _| station.names.contains(name));
-    Ok(station)
+    let services_of_member = app.services.add((epoch, rank), *workspace, names, is_live);
+    report.services.retain(|name, _| services_of_member.names.contains(name));
+    Ok(services_of_member)
 }
 
 /// The node comes for whoever waits with this number.
@@ -80,8 +80,8 @@ pub async fn take(
     Path((epoch, call)): Path<(String, u64)>,
     mut request: Request,
 ) -> Response {
-    let station = match known(&app, request.headers(), &epoch) {
-        Ok(station) => station,
+    let services_of_member = match known(&app, request.headers(), &epoch) {
+        Ok(services_of_member) => services_of_member,
         Err(refused) => return refused.into_response(),
     };
     let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
@@ -89,7 +89,9 @@ pub async fn take(
         let words = [(header::UPGRADE, SERVICE_PROTOCOL)];
         return (StatusCode::UPGRADE_REQUIRED, words).into_response();
     }
-    let Some(answer) = station.take(call) else { return StatusCode::NOT_FOUND.into_response() };
+    let Some(answer) = services_of_member.take(call) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgrade.await {
@@ -108,18 +110,20 @@ pub async fn refuse(
     headers: HeaderMap,
     why: Bytes,
 ) -> Response {
-    let station = match known(&app, &headers, &epoch) {
-        Ok(station) => station,
+    let services_of_member = match known(&app, &headers, &epoch) {
+        Ok(services_of_member) => services_of_member,
         Err(refused) => return refused.into_response(),
     };
-    let Some(answer) = station.take(call) else { return StatusCode::NOT_FOUND.into_response() };
+    let Some(answer) = services_of_member.take(call) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let why = String::from_utf8_lossy(&why).chars().take(WHY_CHARS_MAX).map(plain).collect();
     answer.give(Err(why));
     StatusCode::OK.into_response()
 }
 
-fn known(app: &App, headers: &HeaderMap, epoch: &str) -> Result<Arc<Station>, Refused> {
+fn known(app: &App, headers: &HeaderMap, epoch: &str) -> Result<Arc<MemberServices>, Refused> {
     let Asking { epoch, rank, .. } = asking(app, headers, epoch)?;
     let nothing = (StatusCode::NOT_FOUND, "this attempt has told of no services");
     app.services.of(epoch, rank).ok_or(nothing)

@@ -194,12 +194,12 @@ fn keep_pace(app: &App, need: &Need) -> Result<(), Failed> {
         return Ok(());
     };
     let paced = app.rates.of_workspace(&key);
-    let whose = "one workspace may get";
-    paced.map_err(|fast| Failed(too_fast(fast, whose, "workspace-requests-per-second")))
+    let lane = "one workspace may get";
+    paced.map_err(|fast| Failed(too_fast(fast, lane, "workspace-requests-per-second")))
 }
 
-fn too_fast(fast: TooFast, whose: &str, setting: &str) -> ArmError {
-    ArmError::too_fast(fast.words(whose, setting), fast.wait_s())
+fn too_fast(fast: TooFast, lane: &str, setting: &str) -> ArmError {
+    ArmError::too_fast(fast.words(lane, setting), fast.wait_s())
 }
 
 fn permit(app: &App, caller: &Caller, route: &Route, need: &Need) -> Result<(), Failed> {

@@ -106,7 +106,7 @@ async fn answer(
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
     let asked = Asked::new(pairs);
     asked.refuse_unsupported()?;
-    let wanted = Wanted::of(&parts.method, &address, &query)?;
+    let wanted = BlobOperation::of(&parts.method, &address, &query)?;
     let log = parts.extensions.get::<Noted>().cloned().unwrap_or_default();
     log.route(format!("/{{container}}{}", wanted.template()));
     let (container, holder) = access::check(&app, &parts.headers, &address, &query, &wanted)?;
@@ -118,23 +118,23 @@ async fn answer(
     let name = address.blob.as_deref().unwrap_or_default();
     let mut take = || content.take().unwrap_or_default();
     match wanted {
-        Wanted::List => {
+        BlobOperation::List => {
             show_logs(&call, call.query.get("prefix").unwrap_or_default()).await?;
             get::list(&call).await
         }
-        Wanted::Container => Ok(get::container(&call)),
-        Wanted::Get | Wanted::Head => {
+        BlobOperation::Container => Ok(get::container(&call)),
+        BlobOperation::Get | BlobOperation::Head => {
             show_logs(&call, name).await?;
-            get::blob(&call, name, wanted == Wanted::Head).await
+            get::blob(&call, name, wanted == BlobOperation::Head).await
         }
-        Wanted::BlockList => get::blocks(&call, name).await,
-        Wanted::Put => put::blob(&call, name, take()).await,
-        Wanted::PutBlock => put::block(&call, name, take()).await,
-        Wanted::PutBlockList => put::block_list(&call, name, take()).await,
-        Wanted::PutMetadata => put::metadata(&call, name).await,
-        Wanted::PutProperties => put::properties(&call, name).await,
-        Wanted::Delete => put::delete(&call, name).await,
-        Wanted::Batch => batch::deletes(&call, parts, take()).await,
+        BlobOperation::BlockList => get::blocks(&call, name).await,
+        BlobOperation::Put => put::blob(&call, name, take()).await,
+        BlobOperation::PutBlock => put::block(&call, name, take()).await,
+        BlobOperation::PutBlockList => put::block_list(&call, name, take()).await,
+        BlobOperation::PutMetadata => put::metadata(&call, name).await,
+        BlobOperation::PutProperties => put::properties(&call, name).await,
+        BlobOperation::Delete => put::delete(&call, name).await,
+        BlobOperation::Batch => batch::deletes(&call, parts, take()).await,
     }
 }
 
@@ -157,7 +157,7 @@ async fn show_logs(call: &Call<'_>, asked: &str) -> Result<(), StorageError> {
 
 /// Everything that is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum BlobOperation {
     List,
     /// What there is to say about a container.
     Container,
@@ -174,8 +174,12 @@ enum Wanted {
     Batch,
 }
 
-impl Wanted {
-    fn of(method: &Method, address: &Address, query: &BlobQuery) -> Result<Wanted, StorageError> {
+impl BlobOperation {
+    fn of(
+        method: &Method,
+        address: &Address,
+        query: &BlobQuery,
+    ) -> Result<BlobOperation, StorageError> {
         for key in ["snapshot", "versionid"] {
             if query.filled(key).is_some() {
                 return Err(StorageError::invalid_query(
@@ -187,20 +191,20 @@ impl Wanted {
         let comp = query.filled("comp");
         let is_container = query.get("restype") == Some("container") || address.blob.is_none();
         match (method.as_str(), is_container, comp) {
-            ("GET", true, Some("list")) => Ok(Wanted::List),
-            ("GET" | "HEAD", true, None | Some("metadata")) => Ok(Wanted::Container),
-            ("GET", false, None) => Ok(Wanted::Get),
+            ("GET", true, Some("list")) => Ok(BlobOperation::List),
+            ("GET" | "HEAD", true, None | Some("metadata")) => Ok(BlobOperation::Container),
+            ("GET", false, None) => Ok(BlobOperation::Get),
             ("HEAD", false, None | Some("metadata")) | ("GET", false, Some("metadata")) => {
-                Ok(Wanted::Head)
+                Ok(BlobOperation::Head)
             }
-            ("GET", false, Some("blocklist")) => Ok(Wanted::BlockList),
-            ("PUT", false, None) => Ok(Wanted::Put),
-            ("PUT", false, Some("block")) => Ok(Wanted::PutBlock),
-            ("PUT", false, Some("blocklist")) => Ok(Wanted::PutBlockList),
-            ("PUT", false, Some("metadata")) => Ok(Wanted::PutMetadata),
-            ("PUT", false, Some("properties")) => Ok(Wanted::PutProperties),
-            ("DELETE", false, None) => Ok(Wanted::Delete),
-            ("POST", true, Some("batch")) => Ok(Wanted::Batch),
+            ("GET", false, Some("blocklist")) => Ok(BlobOperation::BlockList),
+            ("PUT", false, None) => Ok(BlobOperation::Put),
+            ("PUT", false, Some("block")) => Ok(BlobOperation::PutBlock),
+            ("PUT", false, Some("blocklist")) => Ok(BlobOperation::PutBlockList),
+            ("PUT", false, Some("metadata")) => Ok(BlobOperation::PutMetadata),
+            ("PUT", false, Some("properties")) => Ok(BlobOperation::PutProperties),
+            ("DELETE", false, None) => Ok(BlobOperation::Delete),
+            ("POST", true, Some("batch")) => Ok(BlobOperation::Batch),
             ("PUT" | "DELETE", true, None) => Err(StorageError::not_permitted(
                 "containers come and go with their datastores: muster datastore create",
             )),
@@ -213,30 +217,38 @@ impl Wanted {
 
     fn right(self) -> Right {
         match self {
-            Wanted::List => Right::List,
-            Wanted::Container | Wanted::Get | Wanted::Head | Wanted::BlockList => Right::Read,
-            Wanted::Put | Wanted::PutBlock | Wanted::PutBlockList => Right::Write,
-            Wanted::PutMetadata | Wanted::PutProperties => Right::Write,
-            Wanted::Delete | Wanted::Batch => Right::Delete,
+            BlobOperation::List => Right::List,
+            BlobOperation::Container
+            | BlobOperation::Get
+            | BlobOperation::Head
+            | BlobOperation::BlockList => Right::Read,
+            BlobOperation::Put | BlobOperation::PutBlock | BlobOperation::PutBlockList => {
+                Right::Write
+            }
+            BlobOperation::PutMetadata | BlobOperation::PutProperties => Right::Write,
+            BlobOperation::Delete | BlobOperation::Batch => Right::Delete,
         }
     }
 
     /// Whether whoever may only make new blobs may do this.
     fn may_create(self) -> bool {
-        matches!(self, Wanted::Put | Wanted::PutBlock | Wanted::PutBlockList)
+        matches!(self, BlobOperation::Put | BlobOperation::PutBlock | BlobOperation::PutBlockList)
     }
 
     /// As it is logged and counted.
     fn template(self) -> &'static str {
         match self {
-            Wanted::List => "?comp=list",
-            Wanted::Batch => "?comp=batch",
-            Wanted::Container => "",
-            Wanted::Get | Wanted::Head | Wanted::Put | Wanted::Delete => "/{blob}",
-            Wanted::BlockList | Wanted::PutBlockList => "/{blob}?comp=blocklist",
-            Wanted::PutBlock => "/{blob}?comp=block",
-            Wanted::PutMetadata => "/{blob}?comp=metadata",
-            Wanted::PutProperties => "/{blob}?comp=properties",
+            BlobOperation::List => "?comp=list",
+            BlobOperation::Batch => "?comp=batch",
+            BlobOperation::Container => "",
+            BlobOperation::Get
+            | BlobOperation::Head
+            | BlobOperation::Put
+            | BlobOperation::Delete => "/{blob}",
+            BlobOperation::BlockList | BlobOperation::PutBlockList => "/{blob}?comp=blocklist",
+            BlobOperation::PutBlock => "/{blob}?comp=block",
+            BlobOperation::PutMetadata => "/{blob}?comp=metadata",
+            BlobOperation::PutProperties => "/{blob}?comp=properties",
         }
     }
 }

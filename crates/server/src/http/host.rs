@@ -15,8 +15,8 @@ use muster_core::{
     ErrorChain, HostRequest, Input, NewHost, NodeRequest, RefusalKind, Refused, Reply,
 };
 use muster_providers::joined::protocol::{
-    BadBody, JoinRequest, Stamp, SyncAnswer, SyncRequest, Terms, WantedEnvironment, WantedNode,
-    Welcome,
+    BadBody, JoinReply, JoinRequest, Stamp, SyncAnswer, SyncRequest, Terms, WantedEnvironment,
+    WantedNode,
 };
 
 use super::listener;
@@ -70,7 +70,7 @@ pub async fn join(
         Ok(Ok(Reply::Host(host))) => {
             tracing::info!(host = %host.name, "a machine joined");
             app.live.roster().meet(&host.name, Instant::now());
-            Json(Welcome { name: host.name.clone(), terms: app.offer.terms.clone() })
+            Json(JoinReply { name: host.name.clone(), terms: app.offer.terms.clone() })
                 .into_response()
         }
         Ok(Ok(other)) => unexpected(&other),

@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-use super::guests::{Guest, Guests};
+use super::connections::{ConnectionGuard, Connections};
 use super::limits::{self, PATIENCE, Patient, WRITE_PATIENCE};
 use super::login::Source;
 use super::read_ahead::ReadAhead;
@@ -94,7 +94,7 @@ pub async fn serve<D: Door>(
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
     let connections = Arc::new(Semaphore::new(places.all));
-    let guests = Guests::new(places.per_address);
+    let admitted = Connections::new(places.per_address);
     let mut said_at: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
@@ -110,18 +110,18 @@ pub async fn serve<D: Door>(
                 continue;
             }
         };
-        let Some((guest, turned_out)) = guests.admit(source.address) else {
+        let Some((guard, turned_out)) = admitted.admit(source.address) else {
             debug!(address = %source.address, "closed at once: its address has as many connections as one may have");
             continue;
         };
         let permit = tokio::select! {
-            permit = place(&connections, &guests, &guest, &mut said_at) => permit,
+            permit = place(&connections, &admitted, &guard, &mut said_at) => permit,
             () = stopped(&mut stop) => break,
         };
         let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = receive(stream, acceptor, router, (source, guest), stop) => {}
+                () = receive(stream, acceptor, router, (source, guard), stop) => {}
                 Ok(()) = turned_out => debug!("closed: it has asked for nothing, and another wants its place"),
             }
             drop(permit);
@@ -142,7 +142,7 @@ async fn receive<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     acceptor: Option<TlsAcceptor>,
     router: Router,
-    from: (Source, Arc<Guest>),
+    from: (Source, Arc<ConnectionGuard>),
     mut stop: watch::Receiver<bool>,
 ) {
     let Some(acceptor) = acceptor else {
@@ -179,12 +179,12 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
 /// The next place for a connection, as soon as there is one.
 async fn place(
     connections: &Arc<Semaphore>,
-    guests: &Guests,
-    guest: &Guest,
+    admitted: &Connections,
+    guard: &ConnectionGuard,
     said_at: &mut Option<Instant>,
 ) -> OwnedSemaphorePermit {
     if connections.available_permits() == 0 {
-        guests.make_room_for(guest);
+        admitted.make_room_for(guard);
         // Thousands may come in a second.
         if said_at.is_none_or(|at| at.elapsed() > PATIENCE) {
             *said_at = Some(Instant::now());
@@ -199,12 +199,12 @@ async fn place(
 async fn converse(
     stream: impl Read + Write + Unpin + Send + 'static,
     router: Router,
-    (source, guest): (Source, Arc<Guest>),
+    (source, guard): (Source, Arc<ConnectionGuard>),
     mut stop: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request| {
-        guest.is_known_now();
+        guard.is_known_now();
         request.extensions_mut().insert(source.clone());
         router.call(request)
     });

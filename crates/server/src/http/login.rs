@@ -12,7 +12,7 @@ use axum::http::{Method, StatusCode, header};
 use axum::response::{Html, IntoResponse as _, Response};
 use muster_core::model::UserKind;
 use muster_wire::cloud::TokenReply;
-use muster_wire::login::browser::{self, Answer};
+use muster_wire::login::browser::{self, BrowserReply};
 use muster_wire::login::{
     self, ClientTokenReply, FORM_BYTES_MAX, OauthError, OpenIdDocument, TokenForm,
 };
@@ -239,12 +239,16 @@ fn instance(app: &App, query: &Query) -> Response {
 fn to_browser(query: &Query) -> Response {
     let said = [(header::CACHE_CONTROL, "no-store"), (header::REFERRER_POLICY, "no-referrer")];
     match browser::answer(query) {
-        Answer::Form(page) => {
+        BrowserReply::Form(page) => {
             let policy = [(header::CONTENT_SECURITY_POLICY, browser::POLICY)];
             (said, policy, Html(page)).into_response()
         }
-        Answer::Redirect(to) => (StatusCode::FOUND, said, [(header::LOCATION, to)]).into_response(),
-        Answer::Text(text) => (StatusCode::BAD_REQUEST, said, format!("{text}\n")).into_response(),
+        BrowserReply::Redirect(to) => {
+            (StatusCode::FOUND, said, [(header::LOCATION, to)]).into_response()
+        }
+        BrowserReply::Text(text) => {
+            (StatusCode::BAD_REQUEST, said, format!("{text}\n")).into_response()
+        }
     }
 }
 

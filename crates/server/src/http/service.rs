@@ -22,7 +22,7 @@ use super::request_log::Noted;
 use super::respond::with_retry_after;
 use crate::app::App;
 
-pub use self::call::Pool;
+pub use self::call::ServiceClient;
 
 /// Where to get a link that is good.
 const HOW: &str = "open the address that `muster job show-services --name JOB` prints";
@@ -58,11 +58,13 @@ pub async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
         return page(StatusCode::NOT_FOUND, &format!("no service has this address; {HOW}"));
     };
     match admit(&app, &request, &address) {
-        Ok(Admitted { mount_path, service, station }) => {
+        Ok(Admitted { mount_path, service, services_of_member }) => {
             let (name, rest) = (address.name, address.rest);
             let mount =
                 Mount { origin: &app.files_url, path: &mount_path, is_kept: service.keeps_path };
-            let said = call::pass_on(&app, &station, name, rest, &service, &mount, request).await;
+            let said =
+                call::pass_on(&app, &services_of_member, name, rest, &service, &mount, request)
+                    .await;
             said.unwrap_or_else(|refusal| match ending(&app, address.epoch) {
                 Some(text) => page(StatusCode::GONE, &text),
                 None => *refusal,
@@ -90,7 +92,7 @@ fn over() -> String {
 struct Admitted {
     mount_path: String,
     service: ServiceReport,
-    station: Arc<crate::services::Station>,
+    services_of_member: Arc<crate::services::MemberServices>,
 }
 
 /// Whether there is such a service, and the caller may use it.
@@ -124,18 +126,18 @@ fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted
     if app.live.attempt(address.epoch).is_none() {
         return refuse(StatusCode::GONE, &over());
     }
-    let Some(station) = app.services.of(address.epoch, address.rank) else {
+    let Some(services_of_member) = app.services.of(address.epoch, address.rank) else {
         let wait = page(StatusCode::SERVICE_UNAVAILABLE, "the job is starting; try again soon");
         return Err(Box::new(with_retry_after(wait)));
     };
-    if !pass::may(app, &visitor.caller, &station.workspace) {
+    if !pass::may(app, &visitor.caller, &services_of_member.workspace) {
         let text = format!(
             "'{}' may not run jobs in the workspace of this one; ask an owner for a role there",
             visitor.caller.name
         );
         return refuse(StatusCode::FORBIDDEN, &text);
     }
-    let Some(service) = station.service(address.name) else {
+    let Some(service) = services_of_member.service(address.name) else {
         return refuse(StatusCode::NOT_FOUND, &format!("this job has no such service; {HOW}"));
     };
     if visitor.by == By::Link {
@@ -157,7 +159,7 @@ fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted
             None => refuse(StatusCode::BAD_GATEWAY, &format!("the service is not running: {why}")),
         };
     }
-    Ok(Admitted { mount_path: path, service, station })
+    Ok(Admitted { mount_path: path, service, services_of_member })
 }
 
 /// A cookie instead of the link, which then stands in no history, bookmark or referrer.
@@ -207,15 +209,15 @@ pub fn view(
     (epoch, rank): (Epoch, u32),
     name: &str,
 ) -> Option<ServiceView> {
-    let station = app.services.of(epoch, rank as usize)?;
-    let service = station.service(name)?;
+    let services_of_member = app.services.of(epoch, rank as usize)?;
+    let service = services_of_member.service(name)?;
     let path = service_path(epoch, rank, name);
     let (status, error) = match &service.phase {
         ServicePhase::Starting => (ServiceStatus::Starting, None),
         ServicePhase::Listening => (ServiceStatus::Running, None),
         ServicePhase::Failed(why) => (ServiceStatus::Failed, Some(why.to_string())),
     };
-    let caller = caller.filter(|caller| pass::may(app, caller, &station.workspace));
+    let caller = caller.filter(|caller| pass::may(app, caller, &services_of_member.workspace));
     let link = caller.and_then(|caller| pass::link(app, caller, &path));
     let endpoint = link.unwrap_or_else(|| format!("{}{path}/", app.files_url));
     Some(ServiceView { status, port: service.port, error, endpoint: Some(endpoint) })

@@ -12,7 +12,7 @@ use super::text::Text;
 
 #[derive(Default)]
 pub struct Present {
-    clusters: BTreeMap<ClusterId, Pool>,
+    clusters: BTreeMap<ClusterId, ClusterGauges>,
     quotas: Vec<Limit>,
     hosts: BTreeMap<&'static str, usize>,
     store_trouble: Option<StoreTrouble>,
@@ -28,7 +28,7 @@ pub struct Labels {
     cluster: String,
 }
 
-struct Pool {
+struct ClusterGauges {
     labels: Labels,
     tier: &'static str,
     target: u32,
@@ -66,7 +66,8 @@ impl Labels {
 
 impl Present {
     pub fn of(world: &World) -> Present {
-        let clusters = world.clusters().map(|cluster| (cluster.id, pool(world, cluster))).collect();
+        let clusters =
+            world.clusters().map(|cluster| (cluster.id, gauges(world, cluster))).collect();
         let mut quotas = Vec::new();
         for scope in world.quota_scopes() {
             let (limits, uses) = (world.quota_limits(scope), world.quota_uses(scope));
@@ -89,25 +90,25 @@ impl Present {
     }
 
     pub fn labels(&self, cluster: ClusterId) -> Option<&Labels> {
-        self.clusters.get(&cluster).map(|pool| &pool.labels)
+        self.clusters.get(&cluster).map(|gauges| &gauges.labels)
     }
 
     pub fn write(&self, text: &mut Text) {
         text.family("muster_cluster_nodes", "gauge", "Nodes that exist or are on their way.");
-        for pool in self.clusters.values() {
-            for (state, count) in pool.nodes {
-                let labels = pool.labels.with(&[("state", state), ("tier", pool.tier)]);
+        for gauges in self.clusters.values() {
+            for (state, count) in gauges.nodes {
+                let labels = gauges.labels.with(&[("state", state), ("tier", gauges.tier)]);
                 text.sample("muster_cluster_nodes", &labels, count);
             }
         }
         text.family("muster_cluster_target_nodes", "gauge", "Nodes that serve or will serve.");
-        for pool in self.clusters.values() {
-            text.sample("muster_cluster_target_nodes", &pool.labels.with(&[]), pool.target);
+        for gauges in self.clusters.values() {
+            text.sample("muster_cluster_target_nodes", &gauges.labels.with(&[]), gauges.target);
         }
         text.family("muster_jobs", "gauge", "Jobs that are not over.");
-        for pool in self.clusters.values() {
-            for (status, count) in &pool.jobs {
-                text.sample("muster_jobs", &pool.labels.with(&[("status", status)]), count);
+        for gauges in self.clusters.values() {
+            for (status, count) in &gauges.jobs {
+                text.sample("muster_jobs", &gauges.labels.with(&[("status", status)]), count);
             }
         }
         text.family("muster_hosts", "gauge", "Machines that nodes are made on, this one included.");
@@ -131,7 +132,7 @@ impl Present {
 
     fn write_pending(&self, text: &mut Text) {
         let mut pending: BTreeMap<&str, usize> = BTreeMap::new();
-        for (reason, jobs) in self.clusters.values().filter_map(|pool| pool.pending) {
+        for (reason, jobs) in self.clusters.values().filter_map(|gauges| gauges.pending) {
             *pending.entry(reason).or_default() += jobs;
         }
         let help = "Waiting jobs, by what holds the first of their cluster back.";
@@ -177,7 +178,7 @@ fn host_state(host: &Host) -> &'static str {
     }
 }
 
-fn pool(world: &World, cluster: &Cluster) -> Pool {
+fn gauges(world: &World, cluster: &Cluster) -> ClusterGauges {
     let key = world.workspace_by_id(cluster.workspace).map(|workspace| &workspace.key);
     let labels = Labels {
         subscription: key.map(|key| key.subscription.to_string()).unwrap_or_default(),
@@ -190,8 +191,8 @@ fn pool(world: &World, cluster: &Cluster) -> Pool {
         Tier::Dedicated => "dedicated",
         Tier::LowPriority => "low_priority",
     };
-    let Some(pool) = world.cluster_index(cluster.id) else {
-        return Pool {
+    let Some(gauges) = world.cluster_index(cluster.id) else {
+        return ClusterGauges {
             labels,
             tier,
             target: 0,
@@ -200,24 +201,24 @@ fn pool(world: &World, cluster: &Cluster) -> Pool {
             pending: None,
         };
     };
-    let mut jobs = BTreeMap::from([("Queued", pool.queue.len()), ("Running", 0)]);
-    for job in pool.active.iter().filter_map(|job| world.job(*job)) {
+    let mut jobs = BTreeMap::from([("Queued", gauges.queue.len()), ("Running", 0)]);
+    for job in gauges.active.iter().filter_map(|job| world.job(*job)) {
         *jobs.entry(status(job.phase())).or_default() += 1;
     }
-    let first = pool.queue.candidates().next();
+    let first = gauges.queue.candidates().next();
     let reasons = first.map(|first| why::why(world, first.job)).unwrap_or_default();
-    Pool {
+    ClusterGauges {
         labels,
         tier,
-        target: pool.alive(),
+        target: gauges.alive(),
         nodes: [
-            ("starting", pool.pending.len()),
-            ("idle", pool.idle.len()),
-            ("busy", pool.leased.len()),
-            ("leaving", pool.going.len()),
+            ("starting", gauges.pending.len()),
+            ("idle", gauges.idle.len()),
+            ("busy", gauges.leased.len()),
+            ("leaving", gauges.going.len()),
         ],
         jobs,
-        pending: reasons.first().map(|reason| (reason.code(), pool.queue.len())),
+        pending: reasons.first().map(|reason| (reason.code(), gauges.queue.len())),
     }
 }
 

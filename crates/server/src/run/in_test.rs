@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::config::{Limits, ServerConfig};
 use crate::environments::Environments;
 use crate::nodes::Isolation;
-use crate::reserve::Reserve;
+use crate::reserve::ReserveFile;
 use crate::state_dir::{StateDir, Workspaces};
 use crate::storage::Retention;
 use crate::{first_start, http};
@@ -29,7 +29,7 @@ impl InTest {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let state_dir = StateDir::new(folder.path());
         first_start::prepare(&state_dir).expect("the databases are made");
-        let reserve = Reserve::of(&state_dir);
+        let reserve = ReserveFile::of(&state_dir);
         let opened = Server::open(config(&state_dir, limits), state_dir, reserve).await;
         let Opened { server, .. } = opened.expect("it opens");
         InTest { server, stop: watch::Sender::new(false), _folder: folder }

@@ -18,10 +18,10 @@ use tokio::sync::{mpsc, watch};
 use super::background::Background;
 use crate::address::{self, Address};
 use crate::app::App;
-use crate::artifacts::Turns;
+use crate::artifacts::JobLocks;
 use crate::artifacts::removal::Unremoved;
-use crate::blobs::{BlobError, Blobs, InTurn};
-use crate::certificates::{self, Keeper};
+use crate::blobs::{BlobError, Blobs, KeyedLock};
+use crate::certificates::{self, CertificateSource};
 use crate::check::{self, Check};
 use crate::config::{Ready, ServeError, ServerConfig};
 use crate::environments::{self, Service};
@@ -33,7 +33,7 @@ use crate::post_mortems::PostMortems;
 use crate::rates::Rates;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
-use crate::reserve::Reserve;
+use crate::reserve::ReserveFile;
 use crate::secured::{Secured, secure};
 use crate::services::Services;
 use crate::state_dir::{Connection, StateDir};
@@ -44,7 +44,7 @@ use crate::{ended, nodes, orphans, outbox, prices, secrets, silence, writer};
 pub struct Server {
     config: ServerConfig,
     pub state_dir: StateDir,
-    reserve: Reserve,
+    reserve: ReserveFile,
     address: Address,
     pub secured: Secured,
     catalogue: Arc<Catalogue>,
@@ -56,7 +56,7 @@ pub struct Server {
 /// A server, and what is used up when it is started.
 pub struct Opened {
     pub server: Server,
-    pub keeper: Keeper,
+    pub certificates: CertificateSource,
     pub doors: Doors,
     pub relay_doors: mpsc::UnboundedReceiver<sandboxed::Opened>,
     pub wishes: mpsc::UnboundedReceiver<Effect>,
@@ -66,7 +66,7 @@ impl Server {
     pub async fn open(
         config: ServerConfig,
         state_dir: StateDir,
-        reserve: Reserve,
+        reserve: ReserveFile,
     ) -> Result<Opened, ServeError> {
         let catalogue = Arc::new(match &config.price_file {
             Some(path) => prices::read(path)?,
@@ -74,7 +74,7 @@ impl Server {
         });
         let doors = address::open_doors(&config, &state_dir).await?;
         let address = Address::of(&config, &doors);
-        let (secured, keeper) = secure(&config, &state_dir, &address)?;
+        let (secured, certificates) = secure(&config, &state_dir, &address)?;
         // Both databases before the rest, which removes what was left half done.
         let (stores, wishes) = Stores::open(&config, &state_dir, &reserve, &catalogue)?;
         let share_max = config.limits.storage_bytes;
@@ -93,19 +93,19 @@ impl Server {
             blobs,
             nodes,
         };
-        Ok(Opened { server, keeper, doors, relay_doors, wishes })
+        Ok(Opened { server, certificates, doors, relay_doors, wishes })
     }
 
     /// What goes on until the server ends.
     pub fn start_tasks(
         &self,
         background: &mut Background,
-        (keeper, hangup): (Keeper, Option<Signal>),
+        (certificates, hangup): (CertificateSource, Option<Signal>),
         wishes: mpsc::UnboundedReceiver<Effect>,
     ) {
         let Stores { live, writer, readers, storage, .. } = &self.stores;
         let Nodes { provider, environments, post_mortems, .. } = &self.nodes;
-        background.start(certificates::keep(keeper, hangup));
+        background.start(certificates::keep(certificates, hangup));
         let context = outbox::EffectContext {
             provider: provider.clone(),
             post_mortems: post_mortems.clone(),
@@ -156,9 +156,9 @@ impl Server {
             post_mortems: nodes.post_mortems.clone(),
             environments: nodes.environments.clone(),
             storage: stores.storage.clone(),
-            turns: Turns::default(),
+            turns: JobLocks::default(),
             unremoved: Unremoved::noted_in(self.state_dir.logs()),
-            usage_turns: InTurn::default(),
+            usage_turns: KeyedLock::default(),
             retention: config.retention,
             live: stores.live.clone(),
             logs,
@@ -276,7 +276,7 @@ impl Stores {
     fn open(
         config: &ServerConfig,
         state_dir: &StateDir,
-        reserve: &Reserve,
+        reserve: &ReserveFile,
         catalogue: &Arc<Catalogue>,
     ) -> Result<(Stores, mpsc::UnboundedReceiver<Effect>), ServeError> {
         let live = Arc::new(Live::new(secrets::random_number(), silence_max(config)));
@@ -368,7 +368,7 @@ impl Nodes {
         };
         let (relays, relay_doors) = Sockets::new(state_dir.relays());
         let apart = nodes::provider(config.isolation, state_dir, facts, relays);
-        let nodes::Apart { provider, words: isolation, not_enforced, stay_in, no_internet } =
+        let nodes::NodeBackend { provider, words: isolation, not_enforced, stay_in, no_internet } =
             apart.map_err(ServeError::Enforcement)?;
         let no_uv = environments::missing_uv(config.environments.uv.as_deref());
         let lacking = no_uv.into_iter().chain(no_internet).collect();

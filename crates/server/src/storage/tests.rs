@@ -170,7 +170,7 @@ async fn on_the_small_disk() {
     let path = disk.join("storage.db");
     drop(SqliteStorage::open(&path, Durability::Disk).expect("it is made"));
     let (storage, thread) =
-        Storage::open(path, Reserve::of(&StateDir::new(disk))).expect("it opens");
+        Storage::open(path, ReserveFile::of(&StateDir::new(disk))).expect("it opens");
     assert!(storage.say(make("before")).await.expect("it is written").is_ok());
     let ballast = disk.join("ballast");
     let mut file = std::fs::File::create(&ballast).expect("there is space at first");

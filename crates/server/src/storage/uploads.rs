@@ -11,7 +11,7 @@ use muster_store::storage::{Container, StorageCommand};
 use tracing::{info, warn};
 
 use super::Storage;
-use super::sweep::SweepError;
+use super::garbage::GarbageError;
 use crate::clock;
 use crate::readers::Readers;
 
@@ -36,7 +36,7 @@ async fn try_let_go(
     readers: &Readers,
     workspace: WorkspaceId,
     candidates: &[Box<str>],
-) -> Result<(), SweepError> {
+) -> Result<(), GarbageError> {
     let named = readers.read(move |reader| reader.named_uploads(workspace)).await?;
     for name in candidates {
         if named.contains(name) || !is_upload_container(name) {
@@ -50,7 +50,7 @@ async fn try_let_go(
     Ok(())
 }
 
-async fn remove(storage: &Storage, container: &Container) -> Result<(), SweepError> {
+async fn remove(storage: &Storage, container: &Container) -> Result<(), GarbageError> {
     info!(container = %container.name, "files that no version names are let go");
     // It may be gone already, and that is as good.
     let _ = storage.say(StorageCommand::DeleteContainer { id: container.id }).await?;
@@ -58,7 +58,7 @@ async fn remove(storage: &Storage, container: &Container) -> Result<(), SweepErr
 }
 
 /// Those that became unwanted without a delete: uploads that were given up, and files that a job still needed then.
-pub async fn sweep(storage: &Storage, readers: &Readers) -> Result<(), SweepError> {
+pub async fn collect_garbage(storage: &Storage, readers: &Readers) -> Result<(), GarbageError> {
     let containers = storage.readers.read(|reader| reader.containers()).await?;
     let mut by_workspace: BTreeMap<WorkspaceId, Vec<Container>> = BTreeMap::new();
     for container in containers.into_iter().filter(|one| is_upload_container(&one.name)) {

@@ -12,7 +12,7 @@ use muster_store::StoreError;
 use muster_wire::quota::QuotaFigures;
 use tokio::sync::oneshot;
 
-use super::lines::{Entrance, LINE_MAX, QUEUE_MAX, Whose};
+use super::lanes::{LINE_MAX, Lane, LaneSender, QUEUE_MAX};
 use super::{Message, RETRY_PAUSE_MIN};
 use crate::metrics::Present;
 
@@ -81,21 +81,21 @@ impl Unavailable {
 /// How the rest of the server talks to the writer. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
-    pub(super) entrance: Arc<Entrance<Message>>,
+    pub(super) entrance: Arc<LaneSender<Message>>,
 }
 
 impl Handle {
     /// Says something and waits until what it changed is on disk.
     pub async fn say(&self, input: Input) -> Result<InputResult, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        let whose = Whose::of(&input);
-        self.entrance.push(whose, Message::Say { input: Box::new(input), reply })?;
+        let lane = Lane::of(&input);
+        self.entrance.push(lane, Message::Say { input: Box::new(input), reply })?;
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
     /// Answers as soon as the writer has done what was asked before.
     pub async fn is_there(&self) -> Result<(), Unavailable> {
-        self.ask(Whose::Anybody, |_| ()).await
+        self.ask(Lane::Anybody, |_| ()).await
     }
 
     /// Why a job waits, by what World says now.
@@ -160,37 +160,37 @@ impl Handle {
     /// Those that there are.
     pub async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Unavailable> {
         let ids = |world: &World| world.clusters().map(|cluster| cluster.id).collect();
-        self.ask(Whose::Server, ids).await
+        self.ask(Lane::Server, ids).await
     }
 
     /// What keeps the store from taking new work.
     pub async fn store_trouble(&self) -> Result<Option<StoreTrouble>, Unavailable> {
-        self.ask(Whose::Anybody, World::store_trouble).await
+        self.ask(Lane::Anybody, World::store_trouble).await
     }
 
     /// How things stand, for `/metrics`.
     pub async fn present(&self) -> Result<Present, Unavailable> {
-        self.ask(Whose::Anybody, Present::of).await
+        self.ask(Lane::Anybody, Present::of).await
     }
 
     /// The answer leaves the writer's thread, World does not: ask for little.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
-        whose: Whose,
+        lane: Lane,
         question: impl FnOnce(&World) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let question = move |world: Result<&World, Unavailable>| {
             let _ = reply.send(world.map(question)); // Whoever asked may have gone away.
         };
-        self.entrance.push(whose, Message::Ask(Box::new(question)))?;
+        self.entrance.push(lane, Message::Ask(Box::new(question)))?;
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
     /// The store was read through, and is whole: it may be written to.
     pub fn checked(&self) {
         // A full queue is drained in a moment, and then there is room.
-        while self.entrance.push(Whose::Server, Message::Checked) == Err(Unavailable::Busy) {
+        while self.entrance.push(Lane::Server, Message::Checked) == Err(Unavailable::Busy) {
             std::thread::sleep(RETRY_PAUSE_MIN);
         }
     }
@@ -210,8 +210,8 @@ pub struct Queued {
     pub own_max: u32,
 }
 
-fn caller(by: &Caller) -> Whose {
-    Whose::Caller(by.object_id.clone())
+fn caller(by: &Caller) -> Lane {
+    Lane::Caller(by.object_id.clone())
 }
 
 fn quota_figures(world: &World, scope: &QuotaScope) -> Vec<QuotaFigures> {

@@ -7,7 +7,7 @@ use muster_core::{ErrorChain, Input, Wake, World};
 use muster_store::StoreError;
 use tracing::error;
 
-use super::lines::{Closed, Exit};
+use super::lanes::{Closed, LaneReceiver};
 use super::{
     Claimed, Lost, Message, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, SLEEP_MAX, Unavailable, Writer, claim,
 };
@@ -22,7 +22,7 @@ enum Known {
 
 impl Writer {
     /// Meanwhile requests are answered as they are while the store takes no writes. False when the writer is to stop.
-    pub(super) fn wait_for_check(&mut self, exit: &Exit<Message>) -> bool {
+    pub(super) fn wait_for_check(&mut self, exit: &LaneReceiver<Message>) -> bool {
         loop {
             match exit.take_one(SLEEP_MAX) {
                 Ok(Some(Message::Checked)) => return true,
@@ -42,7 +42,10 @@ impl Writer {
     /// Drops World and the connection and starts again from the rows, for as long as it takes. Meanwhile whoever comes is
     /// answered at once: changes are refused, so that nothing is done later that somebody has given up on, and nodes that
     /// are known keep their leases, so that nothing they run is given to others. `None` when it is to stop.
-    pub(super) fn recover(&mut self, exit: &Exit<Message>) -> Result<Option<Wake>, StoreError> {
+    pub(super) fn recover(
+        &mut self,
+        exit: &LaneReceiver<Message>,
+    ) -> Result<Option<Wake>, StoreError> {
         // What World has now may never have been written.
         let mut known = Known::Nothing;
         let mut pause = RETRY_PAUSE_MIN;

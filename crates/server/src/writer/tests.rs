@@ -10,7 +10,7 @@ use muster_core::time::Wall;
 use muster_core::{ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, WorldRows};
 use muster_store::{Durability, SqliteStore};
 
-use super::lines::Whose;
+use super::lanes::Lane;
 use super::*;
 
 /// A replaced writer that changed nothing committed nothing, so nobody told it that it had been replaced: it
@@ -188,9 +188,9 @@ async fn with_a_node() -> (Running, String) {
     let workspace = Input::workspace(workspace(), "eastus", someone());
     assert!(running.writer.say(workspace).await.unwrap().is_ok());
     assert!(running.writer.say(put_cluster("pool", 1)).await.unwrap().is_ok());
-    let wish = running.wishes.recv().await.unwrap();
-    let EffectKind::CreateNode(order) = wish.kind else { panic!("{wish:?}") };
-    let done = Input::EffectDone { effect: wish.id, result: Ok(()) };
+    let action = running.wishes.recv().await.unwrap();
+    let EffectKind::CreateNode(order) = action.kind else { panic!("{action:?}") };
+    let done = Input::EffectDone { effect: action.id, result: Ok(()) };
     assert!(running.writer.say(done).await.unwrap().is_ok());
     let node = order.name.to_string();
     assert!(running.writer.say(report(&node)).await.unwrap().is_ok());
@@ -221,7 +221,7 @@ async fn on_a_full_disk_changes_are_refused_at_once_and_never_done() {
         assert!(tried < 300, "it goes on when there is space");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let computes = writer.ask(Whose::Server, |world| world.clusters().len()).await.unwrap();
+    let computes = writer.ask(Lane::Server, |world| world.clusters().len()).await.unwrap();
     assert_eq!(computes, 2, "what was refused was not done later");
     let renewed = writer.say(report(&node)).await;
     assert!(matches!(renewed, Ok(Ok(Reply::Desired(desired))) if !desired.end));
@@ -243,10 +243,10 @@ async fn a_change_that_is_on_disk_after_all_is_acknowledged() {
     let Running { writer, thread, disk, _folder: _kept, .. } = with_a_node().await.0;
     disk.hides_a_commit.store(true, Relaxed);
     assert!(writer.say(put_cluster("there", 0)).await.unwrap().is_ok());
-    let mut seen = writer.ask(Whose::Server, |world| world.clusters().len()).await;
+    let mut seen = writer.ask(Lane::Server, |world| world.clusters().len()).await;
     while seen.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        seen = writer.ask(Whose::Server, |world| world.clusters().len()).await;
+        seen = writer.ask(Lane::Server, |world| world.clusters().len()).await;
     }
     assert_eq!(seen, Ok(2));
     writer.stop();
@@ -274,11 +274,7 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
     let Ok(Ok(Reply::Desired(desired))) = renewed else { panic!("{renewed:?}") };
     assert!(!desired.end, "a node that is known keeps its lease");
     assert_eq!(writer.say(report("somebody")).await, Err(Unavailable::Unchecked));
-    assert_eq!(
-        writer.ask(Whose::Server, |world| world.clusters().len()).await,
-        Ok(1),
-        "it is read"
-    );
+    assert_eq!(writer.ask(Lane::Server, |world| world.clusters().len()).await, Ok(1), "it is read");
     assert_eq!(state(), before, "not even claimed");
     assert!(wishes.try_recv().is_err(), "nothing is wished for");
 
@@ -286,7 +282,7 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
     assert!(writer.say(put_cluster("later", 1)).await.unwrap().is_ok());
     assert!(matches!(wishes.recv().await.unwrap().kind, EffectKind::CreateNode(_)));
     assert!(state().0 > before.0 && state().1 > before.1);
-    assert_eq!(writer.ask(Whose::Server, |world| world.clusters().len()).await, Ok(2));
+    assert_eq!(writer.ask(Lane::Server, |world| world.clusters().len()).await, Ok(2));
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
 
@@ -308,7 +304,7 @@ async fn who_asks_for_much_does_not_keep_others_waiting() {
     let (entered, is_busy) = oneshot::channel();
     let asking = writer.clone();
     let question = move |_: &World| entered.send(()).is_ok() && busy.recv().is_ok();
-    let held = tokio::spawn(async move { asking.ask(Whose::Server, question).await });
+    let held = tokio::spawn(async move { asking.ask(Lane::Server, question).await });
     is_busy.await.unwrap();
     let mut answers = Vec::new();
     let mut say = |object_id: &str, name: String| {
@@ -331,7 +327,7 @@ async fn who_asks_for_much_does_not_keep_others_waiting() {
         made.sort_unstable();
         made.into_iter().map(|(_, name)| name).collect()
     };
-    let made = writer.ask(Whose::Server, made).await.unwrap();
+    let made = writer.ask(Lane::Server, made).await.unwrap();
     let noisy: Vec<_> = made.iter().filter(|name| *name != "quiet").cloned().collect();
     assert_eq!(noisy, (0..400).map(|number| format!("noisy{number}")).collect::<Vec<_>>());
     let before = made.iter().position(|name| name == "quiet").unwrap();
@@ -363,7 +359,7 @@ async fn what_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done()
     let (entered, is_busy) = oneshot::channel();
     let asking = writer.clone();
     let question = move |_: &World| entered.send(()).is_ok() && busy.recv().is_ok();
-    let held = tokio::spawn(async move { asking.ask(Whose::Server, question).await });
+    let held = tokio::spawn(async move { asking.ask(Lane::Server, question).await });
     is_busy.await.unwrap();
     let cancel = || Input::CancelJob { workspace: workspace(), name: "j".into(), known: None };
     let mut inputs = [put_cluster("one", 0), cancel(), put_cluster("two", 1), cancel()].into_iter();
@@ -371,7 +367,7 @@ async fn what_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done()
     for answer in &mut answers {
         assert!(answer.as_mut().now_or_never().is_none(), "it waits from here on");
     }
-    let mut question = Box::pin(writer.ask(Whose::Anybody, |world| world.clusters().len()));
+    let mut question = Box::pin(writer.ask(Lane::Anybody, |world| world.clusters().len()));
     assert!(question.as_mut().now_or_never().is_none());
     let_go.send(()).unwrap();
     assert_eq!(held.await.unwrap(), Ok(true));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::agent::{Desired, Record};
 use muster_core::time::Span;
 
-use super::{Agent, AgentStatus, Doom, Site};
+use super::{Agent, AgentStatus, JournalFault, Site};
 use crate::agenda::{Agenda, AgentEvent, AgentId, Answered, Event, ProviderEvent, SentReport};
 use crate::chance::Chance;
 use crate::clock::Moment;
@@ -108,10 +108,10 @@ impl Fleet {
     }
 
     /// Dooms an agent; what it does to it comes with its next write to the journal.
-    pub(crate) fn doom(&mut self, id: AgentId, doom: Doom) -> bool {
+    pub(crate) fn journal_fault(&mut self, id: AgentId, journal_fault: JournalFault) -> bool {
         match self.agents.get_mut(&id) {
-            Some(agent) if agent.doom.is_none() => {
-                agent.doom = Some(doom);
+            Some(agent) if agent.journal_fault.is_none() => {
+                agent.journal_fault = Some(journal_fault);
                 true
             }
             Some(_) | None => false,

@@ -23,7 +23,7 @@ struct Track {
 }
 
 #[derive(Clone, Default)]
-struct Pool {
+struct ClusterBounds {
     nodes_max: u32,
     nodes: BTreeSet<NodeId>,
     /// How many there may be: more than the maximum only while it was lowered under them.
@@ -33,7 +33,7 @@ struct Pool {
     backoff_until: Wall,
 }
 
-impl Pool {
+impl ClusterBounds {
     fn settle(&mut self) {
         self.ceiling = self.ceiling.min(self.nodes.len()).max(self.nodes_max as usize);
     }
@@ -43,7 +43,7 @@ impl Pool {
 pub(super) struct Nodes {
     tracks: BTreeMap<NodeId, Track>,
     names: BTreeSet<std::sync::Arc<str>>,
-    pools: BTreeMap<ClusterId, Pool>,
+    pools: BTreeMap<ClusterId, ClusterBounds>,
     /// What the lines of attempts that are not over say about their outcome.
     said: BTreeMap<Epoch, Vec<AttemptOutcome>>,
     /// Nodes whose time went into an attempt that is not over.

@@ -117,14 +117,14 @@ impl Sim {
 
     /// The sweeper, as the server runs it: lists, makes sure that it is the one controller, and deletes.
     pub(super) fn on_sweep(&mut self) -> Held {
-        let has_found = self.sweep()?;
+        let has_found = self.remove_orphans()?;
         let pause = if has_found { SWEEP } else { SWEEP_OF_NOTHING };
         self.agenda.plan(self.now + pause, Event::OrphanSearch);
         Ok(())
     }
 
     /// Whether there was anything to sweep away.
-    fn sweep(&mut self) -> Held<bool> {
+    fn remove_orphans(&mut self) -> Held<bool> {
         if self.controller.is_stalled(self.now) {
             return Ok(false);
         }
@@ -132,12 +132,15 @@ impl Sim {
         let Some(live) = self.controller.live() else { return Ok(false) };
         let listed = self.provider.list(self.now);
         let world = &live.world;
-        let orphans =
-            live.sweep.orphans(&listed, |name| world.node_by_name(name).is_some(), elapsed);
+        let orphans = live.remove_orphans.orphans(
+            &listed,
+            |name| world.node_by_name(name).is_some(),
+            elapsed,
+        );
         for name in &orphans {
             let is_known = world.node_by_name(name).is_some();
             promise(!is_known, || format!("{name} is wanted, and was swept away"))?;
-            self.provider.sweep(name, self.now, &mut self.agenda);
+            self.provider.remove_orphans(name, self.now, &mut self.agenda);
         }
         Ok(!orphans.is_empty())
     }

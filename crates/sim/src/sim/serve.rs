@@ -8,7 +8,7 @@ use muster_core::time::Span;
 use muster_core::{Change, Input, InputResult, Output, Reply, desired_for};
 
 use super::Sim;
-use crate::agenda::{AgentEvent, Answered, Arrival, ClientEvent, Event, Sender, WishId};
+use crate::agenda::{AgentEvent, Answered, Arrival, ClientEvent, Event, RequestId, Sender};
 use crate::clients;
 use crate::controller::Commit;
 use crate::failpoints::has_new_assignment;
@@ -23,7 +23,7 @@ const CLIENT_LATENCY: Span = Span::milliseconds(50);
 /// Who waits for the answer to an input.
 enum Origin {
     Client {
-        wish: WishId,
+        user_request: RequestId,
         was_known: bool,
     },
     Agent(Sender),
@@ -33,7 +33,7 @@ enum Origin {
 }
 
 /// Whether what a step came to may be told.
-pub(super) enum Told {
+pub(super) enum Visibility {
     Yes,
     /// The commit failed. Whether it is on disk all the same, nobody but us knows.
     No {
@@ -110,17 +110,17 @@ impl Sim {
             return self.kill(output, death);
         }
         match self.commit(&output)? {
-            Told::Yes => self.send_out(origins, &inputs, output),
-            Told::No { is_kept } => self.start_again(output, is_kept),
+            Visibility::Yes => self.send_out(origins, &inputs, output),
+            Visibility::No { is_kept } => self.start_again(output, is_kept),
         }
     }
 
     fn unpack(&self, arrival: Arrival) -> (Origin, Input) {
         match arrival {
-            Arrival::Request(wish) => {
-                let act = self.clients.act(wish);
+            Arrival::Request(user_request) => {
+                let act = self.clients.act(user_request);
                 let was_known = self.oracle.job_of(act).is_some();
-                (Origin::Client { wish, was_known }, clients::input(act))
+                (Origin::Client { user_request, was_known }, clients::input(act))
             }
             Arrival::Report(sent) => {
                 let input = Input::Report { node: sent.node.into(), report: sent.report };
@@ -138,13 +138,13 @@ impl Sim {
     }
 
     /// Brings what the step came to onto the disk.
-    pub(super) fn commit(&mut self, output: &Output) -> Held<Told> {
+    pub(super) fn commit(&mut self, output: &Output) -> Held<Visibility> {
         let now = self.controller.clock.now(self.now);
         let Some(live) = self.controller.live() else {
             return Err(Broken("it is down".to_owned()));
         };
         if output.changes.is_empty() {
-            return Ok(Told::Yes);
+            return Ok(Visibility::Yes);
         }
         live.check_touched(&output.changes, now)?;
         let committed = live.commit(output)?;
@@ -152,13 +152,13 @@ impl Sim {
         match committed {
             Commit::Done(revision) => {
                 self.oracle.on_committed(&output.changes, output.wall, Some(revision))?;
-                Ok(Told::Yes)
+                Ok(Visibility::Yes)
             }
             Commit::Failed { is_kept } => {
                 if is_kept {
                     self.oracle.on_committed(&output.changes, output.wall, None)?;
                 }
-                Ok(Told::No { is_kept })
+                Ok(Visibility::No { is_kept })
             }
         }
     }
@@ -260,12 +260,12 @@ impl Sim {
     ) -> Held {
         for ((origin, input), answer) in origins.into_iter().zip(inputs).zip(answers) {
             match origin {
-                Origin::Client { wish, was_known } => {
+                Origin::Client { user_request, was_known } => {
                     if self.network.carry_to_client() {
                         let at = self.now + CLIENT_LATENCY;
                         let answer = Box::new(answer);
                         let event = ClientEvent::Answered { answer, was_known };
-                        self.agenda.plan(at, Event::Client(wish, event));
+                        self.agenda.plan(at, Event::Client(user_request, event));
                     }
                 }
                 Origin::Agent(sender) => {

@@ -7,7 +7,7 @@ use muster_core::time::Span;
 
 use super::Sim;
 use crate::agenda::{AgentId, Arrival, Event, Mended, ProviderEvent};
-use crate::agents::Doom;
+use crate::agents::JournalFault;
 use crate::clock::{ControllerClock, HOUR, Moment, minutes};
 use crate::failure::Held;
 use crate::faults::Fault;
@@ -117,9 +117,9 @@ impl Sim {
                 self.restart_agent(kind, Span::seconds(20), Fault::NodeRebooted)
             }
             // These are counted when they come to something.
-            Mischief::TearJournal => self.doom(kind, Doom::Torn),
-            Mischief::KillAtJournal => self.doom(kind, Doom::Kept),
-            Mischief::FillAgentDisk => self.doom(kind, Doom::Full),
+            Mischief::TearJournal => self.journal_fault(kind, JournalFault::Torn),
+            Mischief::KillAtJournal => self.journal_fault(kind, JournalFault::Kept),
+            Mischief::FillAgentDisk => self.journal_fault(kind, JournalFault::Full),
             Mischief::NoCapacity => {
                 let until = self.now + self.span(kind, minutes(10), minutes(150));
                 self.provider.run_out(until);
@@ -301,9 +301,9 @@ impl Sim {
         true
     }
 
-    fn doom(&mut self, kind: Mischief, doom: Doom) -> bool {
+    fn journal_fault(&mut self, kind: Mischief, journal_fault: JournalFault) -> bool {
         let agent = self.pick_agent(kind);
-        agent.is_some_and(|agent| self.fleet.doom(agent, doom))
+        agent.is_some_and(|agent| self.fleet.journal_fault(agent, journal_fault))
     }
 
     /// Whose machine it was.

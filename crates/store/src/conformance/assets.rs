@@ -3,16 +3,16 @@
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{Asset, AssetKind, AssetSpec, ContainerSpec};
 use muster_core::time::Wall;
-use muster_core::{AssetRequest, AssetWish, Change, Input, KnownAsset, Reply};
+use muster_core::{AssetAction, AssetRequest, Change, Input, KnownAsset, Reply};
 
 use super::stage::{home, someone};
 use super::{Database, Stage};
 use crate::{Archived, AssetOrder, AssetQuery, look_up};
 
-fn say(stage: &mut Stage<'_>, kind: AssetKind, name: &str, wish: AssetWish) -> Reply {
+fn say(stage: &mut Stage<'_>, kind: AssetKind, name: &str, action: AssetAction) -> Reply {
     let (workspace, name, by) = (home(), name.into(), someone());
     let known = KnownAsset::default();
-    let request = AssetRequest { workspace, kind, name, wish, by, known };
+    let request = AssetRequest { workspace, kind, name, action, by, known };
     let input = Input::ChangeAsset(Box::new(request));
     let input = look_up(stage.store.as_mut(), input).expect("it reads");
     stage.say(input).expect("it can be done")
@@ -24,20 +24,20 @@ fn put(stage: &mut Stage<'_>, kind: AssetKind, name: &str, version: &str, hash: 
         hash: Some(hash.into()),
         ..AssetSpec::default()
     };
-    let wish = AssetWish::Put { version: version.into(), wanted, is_archived: None };
-    match say(stage, kind, name, wish) {
+    let action = AssetAction::Put { version: version.into(), wanted, is_archived: None };
+    match say(stage, kind, name, action) {
         Reply::Asset { asset, .. } => *asset,
         other => panic!("{other:?}"),
     }
 }
 
 fn archive(stage: &mut Stage<'_>, asset: &Asset, is_archived: bool) {
-    let wish = AssetWish::Put {
+    let action = AssetAction::Put {
         version: asset.version.clone(),
         wanted: asset.about.clone(),
         is_archived: Some(is_archived),
     };
-    say(stage, asset.kind, &asset.name, wish);
+    say(stage, asset.kind, &asset.name, action);
 }
 
 fn stage(database: &dyn Database) -> (Stage<'_>, WorkspaceId) {
@@ -63,8 +63,8 @@ pub fn assets_read_back_and_are_never_changed(database: &dyn Database) {
     assert_eq!(put(&mut stage, AssetKind::Environment, "one", "1", "h"), first);
     stage.pass_s(1);
     let rewritten = AssetSpec { description: Some("d".into()), ..first.about.clone() };
-    let wish = AssetWish::Put { version: "1".into(), wanted: rewritten, is_archived: None };
-    say(&mut stage, AssetKind::Environment, "one", wish);
+    let action = AssetAction::Put { version: "1".into(), wanted: rewritten, is_archived: None };
+    say(&mut stage, AssetKind::Environment, "one", action);
     let second = read(&mut stage, AssetKind::Environment, "one", "1").expect("there");
     assert_eq!(second.about.description.as_deref(), Some("d"));
     assert_eq!((second.created_at, &second.about.body), (first.created_at, &first.about.body));
@@ -117,8 +117,8 @@ pub fn asset_names_have_a_latest_and_a_next_version(database: &dyn Database) {
     let second = put(&mut stage, AssetKind::Data, "b", "2", "h");
     put(&mut stage, AssetKind::Data, "a", "x", "h");
     let nobody = AssetSpec { is_anonymous: true, body: "{}".into(), ..AssetSpec::default() };
-    let wish = AssetWish::Put { version: "1".into(), wanted: nobody, is_archived: None };
-    say(&mut stage, AssetKind::Data, "anonymous", wish);
+    let action = AssetAction::Put { version: "1".into(), wanted: nobody, is_archived: None };
+    say(&mut stage, AssetKind::Data, "anonymous", action);
     let look = |stage: &mut Stage<'_>| {
         let found = stage.reader.asset_container(workspace, AssetKind::Data, "b").expect("reads");
         let found = found.expect("there");
@@ -145,8 +145,8 @@ pub fn asset_names_have_a_latest_and_a_next_version(database: &dyn Database) {
     };
     assert_eq!(list(&mut stage, Archived::No), ["a", "B"], "and nobody's are left out");
     let wanted = ContainerSpec { description: Some("d".into()), ..ContainerSpec::default() };
-    let wish = AssetWish::PutContainer { wanted, is_archived: Some(true) };
-    say(&mut stage, AssetKind::Data, "A", wish);
+    let action = AssetAction::PutContainer { wanted, is_archived: Some(true) };
+    say(&mut stage, AssetKind::Data, "A", action);
     assert_eq!(list(&mut stage, Archived::No), ["B"]);
     assert_eq!(list(&mut stage, Archived::Yes), ["a"]);
     assert_eq!(list(&mut stage, Archived::Both), ["a", "B"]);
@@ -170,13 +170,13 @@ pub fn assets_go_one_by_one_by_name_and_with_their_workspace(database: &dyn Data
         (names.len(), with_hash.len())
     };
     assert_eq!(left(&mut stage), (3, 4));
-    let delete = |version: &str| AssetWish::Delete { version: version.into() };
+    let delete = |version: &str| AssetAction::Delete { version: version.into() };
     assert_eq!(say(&mut stage, kind, "E", delete("1")), Reply::Noted);
     assert_eq!(say(&mut stage, kind, "E", delete("1")), Reply::NothingToDelete);
     assert_eq!(left(&mut stage), (3, 3));
     assert_eq!(say(&mut stage, kind, "e", delete("2")), Reply::Noted);
     assert_eq!(left(&mut stage), (2, 2), "the last one takes its name along");
-    assert_eq!(say(&mut stage, kind, "F", AssetWish::DeleteContainer), Reply::Noted);
+    assert_eq!(say(&mut stage, kind, "F", AssetAction::DeleteContainer), Reply::Noted);
     assert_eq!(left(&mut stage), (1, 1));
     stage.store.commit(&[Change::WorkspaceGone(workspace)], Wall(1)).expect("written");
     assert_eq!(left(&mut stage), (0, 0));
@@ -212,8 +212,8 @@ pub fn what_names_the_files_of_versions_is_known(database: &dyn Database) {
     };
     for (version, digit) in [("1", 'a'), ("2", 'b')] {
         let wanted = of(format!("https://localhost:1/muster/{}/src", container(digit)));
-        let wish = AssetWish::Put { version: version.into(), wanted, is_archived: None };
-        say(&mut stage, AssetKind::Code, "c", wish);
+        let action = AssetAction::Put { version: version.into(), wanted, is_archived: None };
+        say(&mut stage, AssetKind::Code, "c", action);
     }
     // Another workspace's are its own business.
     assert!(stage.reader.named_uploads(WorkspaceId(7)).expect("reads").is_empty());
@@ -226,8 +226,8 @@ pub fn what_names_the_files_of_versions_is_known(database: &dyn Database) {
         request.spec = std::sync::Arc::new(spec);
     }
     stage.say(input).expect("a job");
-    say(&mut stage, AssetKind::Code, "c", AssetWish::Delete { version: "1".into() });
-    say(&mut stage, AssetKind::Code, "c", AssetWish::Delete { version: "2".into() });
+    say(&mut stage, AssetKind::Code, "c", AssetAction::Delete { version: "1".into() });
+    say(&mut stage, AssetKind::Code, "c", AssetAction::Delete { version: "2".into() });
     assert_eq!(named(&mut stage), [container('a')]);
     let job = (home(), "j".to_owned());
     stage.say(Input::CancelJob { workspace: job.0, name: job.1, known: None }).expect("canceled");

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use muster_core::model::{JobSpec, SpecHash};
-use muster_core::{Input, InputResult, JobEdit, JobPatch, JobRequest, JobWish, Reply};
+use muster_core::{Input, InputResult, JobAction, JobEdit, JobPatch, JobRequest, Reply};
 
 use super::stage::{home, someone, specification};
 use super::{Database, Stage};
 use crate::{Archived, JobQuery, LedgerBy, LedgerQuery, look_up};
 
-fn edit(stage: &mut Stage<'_>, name: &str, wish: JobWish) -> InputResult {
-    let edit = JobEdit { workspace: home(), name: name.into(), wish, known: None };
+fn edit(stage: &mut Stage<'_>, name: &str, action: JobAction) -> InputResult {
+    let edit = JobEdit { workspace: home(), name: name.into(), action, known: None };
     let input = look_up(stage.store.as_mut(), Input::EditJob(Box::new(edit))).expect("it reads");
     stage.say(input)
 }
 
 fn patch(stage: &mut Stage<'_>, name: &str, patch: JobPatch) {
-    edit(stage, name, JobWish::Patch(patch)).expect("it can be changed");
+    edit(stage, name, JobAction::Patch(patch)).expect("it can be changed");
 }
 
 fn hide(is_archived: bool) -> JobPatch {
@@ -113,15 +113,15 @@ pub fn a_deleted_job_leaves_nothing_but_its_bill(database: &dyn Database) {
     assert!(groups.contains(&"red") && groups.contains(&"blue"), "{groups:?}");
 
     let job = stage.reader.job(&home(), "one").expect("it reads").expect("it is there").job.id;
-    assert_eq!(edit(&mut stage, "ONE", JobWish::Delete), Ok(Reply::Noted));
+    assert_eq!(edit(&mut stage, "ONE", JobAction::Delete), Ok(Reply::Noted));
     assert_eq!(stage.reader.job(&home(), "one").expect("it reads"), None);
     assert_eq!(stage.reader.job_by_id(job).expect("it reads"), None);
     assert_eq!(listed(&mut stage, Archived::Both, None), ["two"]);
     assert!(stage.reader.spec(&hash).expect("it reads").is_some(), "another job has it, too");
-    assert_eq!(edit(&mut stage, "two", JobWish::Delete), Ok(Reply::Noted));
+    assert_eq!(edit(&mut stage, "two", JobAction::Delete), Ok(Reply::Noted));
     assert_eq!(stage.reader.spec(&hash).expect("it reads"), None);
     assert_eq!(bill(&mut stage), before);
-    assert_eq!(edit(&mut stage, "two", JobWish::Delete), Ok(Reply::NothingToDelete));
+    assert_eq!(edit(&mut stage, "two", JobAction::Delete), Ok(Reply::NothingToDelete));
     submit(&mut stage, "two");
     assert_eq!(listed(&mut stage, Archived::No, None), ["two"], "the name is free again");
 }

@@ -289,8 +289,8 @@ pub fn what_is_unwanted_is_known_and_forgotten(database: &dyn StorageDatabase) {
     let named = |scene: &mut Scene, content: &str| {
         scene.reader.is_named(HERE, &digest(content)).expect("reads")
     };
-    let unwanted = |scene: &mut Scene| {
-        let found = scene.reader.unwanted(Wall(u64::MAX), 100).expect("reads");
+    let unreferenced = |scene: &mut Scene| {
+        let found = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("reads");
         let words = ["one", "two", "kept", "refused", "block", "shared"];
         let known = |word: &&str| found.contains(&(HERE, digest(word)));
         words.into_iter().filter(known).collect::<Vec<_>>()
@@ -298,7 +298,7 @@ pub fn what_is_unwanted_is_known_and_forgotten(database: &dyn StorageDatabase) {
     scene.put("x", "one", Guard::default()).expect("new");
     scene.put("y", "shared", Guard::default()).expect("new");
     scene.put("z", "shared", Guard::default()).expect("new");
-    assert!(unwanted(&mut scene).is_empty() && named(&mut scene, "one"));
+    assert!(unreferenced(&mut scene).is_empty() && named(&mut scene, "one"));
     scene.put("x", "two", Guard::default()).expect("replaced");
     let absent = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
     assert_eq!(scene.put("x", "refused", absent), Err(Refusal::Exists));
@@ -311,16 +311,16 @@ pub fn what_is_unwanted_is_known_and_forgotten(database: &dyn StorageDatabase) {
     assert_eq!(scene.say(StorageCommand::ExpireStaged { before: later }), Ok(Done::Nothing));
     let at = scene.at("y");
     scene.say(StorageCommand::Delete { at, guard: Guard::default() }).expect("it is there");
-    assert_eq!(unwanted(&mut scene), ["one", "refused", "block", "shared"]);
+    assert_eq!(unreferenced(&mut scene), ["one", "refused", "block", "shared"]);
     assert!(!named(&mut scene, "one") && !named(&mut scene, "block"));
     assert!(named(&mut scene, "shared"), "another blob is made of it");
-    let all = scene.reader.unwanted(Wall(u64::MAX), 100).expect("reads");
+    let all = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("reads");
     let early = StorageCommand::Settle { files: all.clone(), before: Wall(1) };
     assert_eq!(scene.say(early), Ok(Done::Nothing));
-    assert_eq!(unwanted(&mut scene).len(), 4, "they became unwanted since");
+    assert_eq!(unreferenced(&mut scene).len(), 4, "they became unwanted since");
     let before = Wall(scene.now.0 + 1);
     assert_eq!(scene.say(StorageCommand::Settle { files: all, before }), Ok(Done::Nothing));
-    assert!(unwanted(&mut scene).is_empty());
+    assert!(unreferenced(&mut scene).is_empty());
 }
 
 pub fn blocks_of_a_refused_upload_are_dropped_and_what_is_stored_is_counted(
@@ -368,7 +368,7 @@ pub fn a_container_is_its_workspaces_own(database: &dyn StorageDatabase) {
         scene.reader.containers().expect("reads").into_iter().map(|it| it.name).collect();
     assert_eq!(left, ["there-1".into()]);
     assert_eq!(scene.put("x", "late", Guard::default()), Err(Refusal::NoContainer));
-    let found = scene.reader.unwanted(Wall(u64::MAX), 100).expect("reads");
+    let found = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("reads");
     let mut expected = ["one", "block", "late"].map(|word| (HERE, digest(word)));
     expected.sort();
     let mut found = found;
@@ -477,8 +477,8 @@ pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase)
     for gone in ["out/old", "out/a"] {
         assert!(!scene.reader.is_named(HERE, &digest(gone)).expect("it reads"), "{gone}");
     }
-    let unwanted = scene.reader.unwanted(Wall(u64::MAX >> 1), 10).expect("it reads");
-    assert_eq!(unwanted.len(), 2, "the files of both may go");
+    let unreferenced = scene.reader.unreferenced(Wall(u64::MAX >> 1), 10).expect("it reads");
+    assert_eq!(unreferenced.len(), 2, "the files of both may go");
 
     // What stays as it is keeps its tag: whoever is reading it may go on.
     let names = ["out/a", "out/deep/b"];

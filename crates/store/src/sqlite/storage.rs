@@ -167,7 +167,7 @@ impl StorageReader for SqliteStorageReader {
         reads::stored(&transaction, &self.path, workspace)
     }
 
-    fn unwanted(
+    fn unreferenced(
         &mut self,
         before: Wall,
         limit: usize,

@@ -6,7 +6,7 @@ use muster_core::model::{Asset, AssetKind, DataKind, WorkspaceKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{AssetProperties, Place};
+use super::{AssetLocation, AssetProperties};
 use crate::error::ArmError;
 use crate::json::Field;
 use crate::{JsonText, Unreadable, from_json, to_json};
@@ -205,7 +205,7 @@ impl ComponentBody {
     }
 }
 
-/// What an output of a job is made of as an asset. `uri` is spelt as [`Place::to_uri`] does.
+/// What an output of a job is made of as an asset. `uri` is spelt as [`AssetLocation::to_uri`] does.
 pub fn of_output(kind: DataKind, uri: String, job: &str) -> Body {
     let data = |data_type| {
         let data_uri = uri.clone();
@@ -230,7 +230,7 @@ pub fn of_output(kind: DataKind, uri: String, job: &str) -> Body {
 fn place(key: &WorkspaceKey, field: &Field<'_>) -> Result<String, ArmError> {
     let text = field.string()?.filter(|text| !text.is_empty());
     let text = text.ok_or_else(|| field.missing("say where its files are"))?;
-    let place = Place::parse(text, key);
+    let place = AssetLocation::parse(text, key);
     let place = place.map_err(|why| field.invalid(format!("{}: {why}", field.path)))?;
     Ok(place.to_uri(key))
 }

@@ -9,12 +9,12 @@ fn key() -> WorkspaceKey {
     WorkspaceKey::new("Sub", "Rg", "Ws")
 }
 
-fn parse(kind: AssetKind, properties: Value) -> Result<Wanted, ArmError> {
+fn parse(kind: AssetKind, properties: Value) -> Result<VersionRequest, ArmError> {
     let body = json!({ "properties": properties }).to_string();
     parse_request(kind, &key(), body.as_bytes())
 }
 
-fn kept(kind: AssetKind, wanted: Wanted) -> Asset {
+fn kept(kind: AssetKind, wanted: VersionRequest) -> Asset {
     Asset {
         workspace: WorkspaceId(1),
         kind,
@@ -66,7 +66,7 @@ fn examples() -> [(AssetKind, Value); 5] {
 #[test]
 fn what_is_read_back_and_put_again_is_the_same() {
     for (kind, properties) in examples() {
-        let as_kept = |wanted: Wanted| {
+        let as_kept = |wanted: VersionRequest| {
             let Asset { name, version, .. } = kept(kind, parse(kind, properties.clone()).unwrap());
             wanted.kept_as(kind, &name, &version)
         };
@@ -206,7 +206,7 @@ fn what_is_no_asset_is_refused_with_its_place() {
 
 #[test]
 fn a_place_is_an_address_and_stays_where_it_says() {
-    let uri = |text: &str| Place::parse(text, &key()).map(|place| place.to_uri(&key()));
+    let uri = |text: &str| AssetLocation::parse(text, &key()).map(|place| place.to_uri(&key()));
     let same = [
         "https://h/c/x?sig=../a",
         "abfss://fs@acc.dfs.core.windows.net/a/b",
@@ -221,12 +221,12 @@ fn a_place_is_an_address_and_stays_where_it_says() {
         uri("azureml://datastores/d/").as_deref(),
         Ok("azureml://subscriptions/Sub/resourcegroups/Rg/workspaces/Ws/datastores/d/paths/")
     );
-    let is = |text: &str, why: fn(&BadPlace) -> bool| {
+    let is = |text: &str, why: fn(&BadLocation) -> bool| {
         let refused = uri(text).unwrap_err();
         assert!(why(&refused), "{text}: {refused}");
     };
     for local in ["x", "./x", "/tmp/x", "C:\\x", "file:///tmp/x", "../x", "~/x"] {
-        is(local, |why| matches!(why, BadPlace::Local { .. }));
+        is(local, |why| matches!(why, BadLocation::Local { .. }));
     }
     let dots = [
         "azureml://datastores/d/paths/../x",
@@ -237,17 +237,17 @@ fn a_place_is_an_address_and_stays_where_it_says() {
         "runs:/j/../x",
     ];
     for text in dots {
-        is(text, |why| matches!(why, BadPlace::Dots { .. }));
+        is(text, |why| matches!(why, BadLocation::Dots { .. }));
     }
     for unknown in
         ["ftp://h/x", "https://", "https://u:p@h/x", "azureml://nowhere/x", "azureml:d:1", "runs:/"]
     {
-        is(unknown, |why| matches!(why, BadPlace::Unknown { .. }));
+        is(unknown, |why| matches!(why, BadLocation::Unknown { .. }));
     }
     let other = "azureml://subscriptions/s/resourcegroups/Rg/workspaces/other/datastores/d/paths/x";
-    is(other, |why| matches!(why, BadPlace::Elsewhere { .. }));
-    is("a\nb", |why| *why == BadPlace::Control);
-    is(&"x".repeat(5_000), |why| matches!(why, BadPlace::TooLong { .. }));
+    is(other, |why| matches!(why, BadLocation::Elsewhere { .. }));
+    is("a\nb", |why| *why == BadLocation::Control);
+    is(&"x".repeat(5_000), |why| matches!(why, BadLocation::TooLong { .. }));
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn aml_compute(facts: &ComputeFacts<'_>) -> AmlCompute {
     let counts = facts.counts;
     let reference = |id: &Option<Box<str>>| id.as_deref().map(|id| ResourceRef { id: id.into() });
     let wanted = [counts.preparing, counts.idle, counts.running];
-    let unwanted = [counts.unusable, counts.leaving];
+    let unreferenced = [counts.unusable, counts.leaving];
     let sum = |parts: &[u32]| parts.iter().fold(0, |sum: u32, part| sum.saturating_add(*part));
     let is_resizing = counts.preparing > 0 || counts.leaving > 0;
     let state = if is_resizing { AllocationState::Resizing } else { AllocationState::Steady };
@@ -281,7 +281,7 @@ fn aml_compute(facts: &ComputeFacts<'_>) -> AmlCompute {
         )),
         errors: errors(&facts.cluster.backoff),
         note: facts.note.map(str::to_owned),
-        current_node_count: Some(sum(&wanted).saturating_add(sum(&unwanted))),
+        current_node_count: Some(sum(&wanted).saturating_add(sum(&unreferenced))),
         target_node_count: Some(sum(&wanted)),
         node_state_counts: Some(NodeStateCounts {
             preparing_node_count: counts.preparing,

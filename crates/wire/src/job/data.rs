@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use muster_core::model::{
-    ARTIFACT_DATASTORE, DataKind, Distribution, InputMode, JobEnvironment, JobInput, JobOutput,
-    OutputMode, Place, Registration, Source, WorkspaceKey,
+    ARTIFACT_DATASTORE, DataKind, DataLocation, Distribution, InputMode, JobEnvironment, JobInput,
+    JobOutput, OutputMode, Registration, Source, WorkspaceKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,17 +60,17 @@ pub fn older_kind_text(kind: DataKind) -> &'static str {
 /// What an address of data names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataUri {
-    Place(asset::Place),
+    DataLocation(asset::AssetLocation),
     /// A data asset or a model.
     Asset(Reference),
 }
 
 /// What only the server knows of the things that a job names. An error is in words, for whoever submits.
 pub trait Resolve {
-    fn code(&self, id: &str) -> Result<Place, String>;
+    fn code(&self, id: &str) -> Result<DataLocation, String>;
     fn environment(&self, id: &str) -> Result<JobEnvironment, String>;
     fn source(&self, kind: DataKind, uri: &DataUri) -> Result<Source, String>;
-    fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String>;
+    fn output(&self, datastore: Option<&str>, path: &str) -> Result<DataLocation, String>;
     /// Whether an output may become this version of an asset.
     fn registration(&self, kind: DataKind, wanted: &Registration) -> Result<(), String>;
 }
@@ -80,8 +80,9 @@ impl DataUri {
         let bare = strip_prefix(text);
         let is_place = text.contains("://") || bare.starts_with('.') || is_local(bare);
         if is_place {
-            let place = asset::Place::parse(text, workspace).map_err(|why| why.to_string())?;
-            return Ok(DataUri::Place(place));
+            let place =
+                asset::AssetLocation::parse(text, workspace).map_err(|why| why.to_string())?;
+            return Ok(DataUri::DataLocation(place));
         }
         let reference =
             Reference::parse(kind.asset(), text, workspace).map_err(|why| why.to_string())?;
@@ -156,7 +157,7 @@ fn parse_input(
 }
 
 fn is_elsewhere(uri: &DataUri) -> bool {
-    matches!(uri, DataUri::Place(asset::Place::Url(_)))
+    matches!(uri, DataUri::DataLocation(asset::AssetLocation::Url(_)))
 }
 
 pub(super) fn parse_outputs(
@@ -202,16 +203,16 @@ fn parse_output(
         Some(uri) => {
             let uri = filled(uri).replace("${{default_datastore}}", "workspaceblobstore");
             match DataUri::parse(&uri, kind, workspace).map_err(said)? {
-                DataUri::Place(asset::Place::Datastore { path, .. })
+                DataUri::DataLocation(asset::AssetLocation::Datastore { path, .. })
                     if kind.is_file() && path.trim_end_matches('/').is_empty() =>
                 {
                     Err("an output of type uri_file needs the file's name behind /paths/"
                         .to_owned())
                 }
-                DataUri::Place(asset::Place::Datastore { datastore, path }) => {
+                DataUri::DataLocation(asset::AssetLocation::Datastore { datastore, path }) => {
                     resolve.output(Some(&datastore), path.trim_end_matches('/'))
                 }
-                DataUri::Place(_) | DataUri::Asset(_) => {
+                DataUri::DataLocation(_) | DataUri::Asset(_) => {
                     Err("an output goes to azureml://datastores/NAME/paths/PATH".to_owned())
                 }
             }

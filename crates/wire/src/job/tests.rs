@@ -3,9 +3,10 @@ use std::path::PathBuf;
 
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Attempt, AttemptOutcome, AttemptRecord, CancelReason, Carrying, DataKind, Exit, Failure, Job,
-    JobEnvironment, JobIdentity, JobInput, JobSpec, JobState, JobTier, OnEviction, Place, Priority,
-    Registration, SERVERLESS, Scarce, ShareRequest, Source, SpecHash, Verdict, WorkspaceKey,
+    Attempt, AttemptOutcome, AttemptRecord, CancelReason, Carrying, DataKind, DataLocation, Exit,
+    Failure, Job, JobEnvironment, JobIdentity, JobInput, JobSpec, JobState, JobTier, OnEviction,
+    Priority, Registration, SERVERLESS, Scarce, ShareRequest, Source, SpecHash, Verdict,
+    WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -23,8 +24,11 @@ fn key() -> WorkspaceKey {
 struct Known;
 
 impl Resolve for Known {
-    fn code(&self, id: &str) -> Result<Place, String> {
-        Ok(Place { container: "code".into(), path: id.rsplit('/').next().unwrap_or("").into() })
+    fn code(&self, id: &str) -> Result<DataLocation, String> {
+        Ok(DataLocation {
+            container: "code".into(),
+            path: id.rsplit('/').next().unwrap_or("").into(),
+        })
     }
 
     fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
@@ -34,15 +38,17 @@ impl Resolve for Known {
 
     fn source(&self, _: DataKind, uri: &DataUri) -> Result<Source, String> {
         let place = |container: &str, path: &str| {
-            Ok(Source::Blobs(Place { container: container.into(), path: path.into() }))
+            Ok(Source::Blobs(DataLocation { container: container.into(), path: path.into() }))
         };
         match uri {
-            DataUri::Place(asset::Place::Datastore { datastore, path }) => match &**datastore {
-                "nowhere" => Err("there is no such datastore".to_owned()),
-                datastore => place(datastore, path),
-            },
-            DataUri::Place(asset::Place::Url(_)) => Ok(Source::Url),
-            DataUri::Place(asset::Place::JobOutput { .. }) => {
+            DataUri::DataLocation(asset::AssetLocation::Datastore { datastore, path }) => {
+                match &**datastore {
+                    "nowhere" => Err("there is no such datastore".to_owned()),
+                    datastore => place(datastore, path),
+                }
+            }
+            DataUri::DataLocation(asset::AssetLocation::Url(_)) => Ok(Source::Url),
+            DataUri::DataLocation(asset::AssetLocation::JobOutput { .. }) => {
                 Err("there is no such job".to_owned())
             }
             DataUri::Asset(reference) => place("assets", reference.name()),
@@ -56,8 +62,8 @@ impl Resolve for Known {
         }
     }
 
-    fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String> {
-        Ok(Place { container: datastore.unwrap_or("default").into(), path: path.into() })
+    fn output(&self, datastore: Option<&str>, path: &str) -> Result<DataLocation, String> {
+        Ok(DataLocation { container: datastore.unwrap_or("default").into(), path: path.into() })
     }
 }
 
@@ -619,7 +625,7 @@ fn inputs_that_cannot_be_are_refused_by_name() {
 
 #[test]
 fn priorities_and_shares_are_read_in_both_spellings_and_shown_again() {
-    let wish = |queue: Value, properties: Value| {
+    let action = |queue: Value, properties: Value| {
         let body = json!({"properties": {"jobType": "Command", "command": "true", "computeId": "cpu",
             "queueSettings": queue, "resources": {"properties": properties}}});
         read(body.to_string().as_bytes(), &WorkspaceKey::new("s", "g", "w"))
@@ -632,14 +638,14 @@ fn priorities_and_shares_are_read_in_both_spellings_and_shown_again() {
         (json!({"priority": "2"}), Priority::Medium),
         (json!({"priority": "High"}), Priority::High),
     ] {
-        assert_eq!(wish(queue.clone(), json!(null)).unwrap().priority, wanted, "{queue}");
+        assert_eq!(action(queue.clone(), json!(null)).unwrap().priority, wanted, "{queue}");
     }
     for (properties, wanted) in [
         (json!({"AISuperComputer": {"x": 1}}), share(None, None, None)),
         (json!({"cpus": 2, "memory": "4GB", "gpus": 1}), share(Some(2), Some(4_096), Some(1))),
         (json!({"cpus": "2", "memory": 512, "gpus": "0"}), share(Some(2), Some(512), Some(0))),
     ] {
-        assert_eq!(wish(json!(null), properties.clone()).unwrap().share, wanted, "{properties}");
+        assert_eq!(action(json!(null), properties.clone()).unwrap().share, wanted, "{properties}");
     }
     for (queue, properties, target) in [
         (json!({"priority": 4}), json!({}), "properties.queueSettings.priority"),
@@ -649,11 +655,11 @@ fn priorities_and_shares_are_read_in_both_spellings_and_shown_again() {
         (json!({}), json!({"gpus": -1}), "properties.resources.properties.gpus"),
         (json!({}), json!({"memory": "4 elephants"}), "properties.resources.properties.memory"),
     ] {
-        let error = wish(queue, properties).unwrap_err();
+        let error = action(queue, properties).unwrap_err();
         assert_eq!((error.status, error.target()), (400, Some(target)), "{error}");
     }
     let key = WorkspaceKey::new("s", "g", "w");
-    let wanted = wish(json!({"priority": 3}), json!({"cpus": 2, "memory": "512MB"})).unwrap();
+    let wanted = action(json!({"priority": 3}), json!({"cpus": 2, "memory": "512MB"})).unwrap();
     let again = read(request_json(&wanted, &key).as_bytes(), &key).unwrap();
     assert_eq!(again, wanted);
 }

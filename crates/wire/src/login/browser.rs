@@ -19,7 +19,7 @@ pub const POLICY: &str = "default-src 'none'; script-src 'sha256-ePniVEkSivX/c7X
 
 /// How a browser that comes to sign in is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum BrowserReply {
     /// A page that sends the refusal on to the client that waits for it.
     Form(String),
     /// An address of the client that has the refusal in it.
@@ -28,21 +28,21 @@ pub enum Answer {
     Text(&'static str),
 }
 
-pub fn answer(query: &Query) -> Answer {
+pub fn answer(query: &Query) -> BrowserReply {
     let client = query.get("redirect_uri").filter(|address| is_of_this_machine(address));
-    let Some(client) = client else { return Answer::Text(REFUSAL) };
+    let Some(client) = client else { return BrowserReply::Text(REFUSAL) };
     let state = query.get("state").filter(|state| state.len() <= STATE_BYTES_MAX);
     let fields = [("error", Some(ERROR)), ("error_description", Some(REFUSAL)), ("state", state)];
     let fields = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let wants_form =
         query.get("response_mode").is_some_and(|mode| mode.eq_ignore_ascii_case("form_post"));
     match wants_form {
-        true => Answer::Form(form(client, fields)),
+        true => BrowserReply::Form(form(client, fields)),
         false => {
             let pairs: Vec<String> =
                 fields.map(|(name, value)| format!("{name}={}", encode(value))).collect();
             let joint = if client.contains('?') { '&' } else { '?' };
-            Answer::Redirect(format!("{client}{joint}{}", pairs.join("&")))
+            BrowserReply::Redirect(format!("{client}{joint}{}", pairs.join("&")))
         }
     }
 }
@@ -91,13 +91,13 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn asked(query: &str) -> Answer {
+    fn asked(query: &str) -> BrowserReply {
         answer(&Query::parse(query).expect("a query"))
     }
 
     #[test]
     fn a_client_that_waits_for_a_form_is_sent_one() {
-        let Answer::Form(page) = asked(
+        let BrowserReply::Form(page) = asked(
             "redirect_uri=http%3A%2F%2Flocalhost%3A8400&response_mode=form_post&state=a%22%3Eb",
         ) else {
             panic!("not a form");
@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_client_that_waits_for_an_address_is_sent_there() {
-        let Answer::Redirect(to) = asked("redirect_uri=http%3A%2F%2F127.0.0.1%3A1%2Fa&state=x+y")
+        let BrowserReply::Redirect(to) =
+            asked("redirect_uri=http%3A%2F%2F127.0.0.1%3A1%2Fa&state=x+y")
         else {
             panic!("not a redirect");
         };
@@ -134,7 +135,7 @@ mod tests {
             "http://localhost:1/a b",
         ] {
             let query = format!("redirect_uri={}&response_mode=form_post", encode(address));
-            assert_eq!(asked(&query), Answer::Text(REFUSAL), "{address}");
+            assert_eq!(asked(&query), BrowserReply::Text(REFUSAL), "{address}");
         }
     }
 }

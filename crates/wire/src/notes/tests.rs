@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::model::{
-    AssetKind, DataKind, JobEnvironment, Place, Registration, Source, WorkspaceKey,
+    AssetKind, DataKind, DataLocation, JobEnvironment, Registration, Source, WorkspaceKey,
 };
 use serde_json::{Value, json};
 
@@ -14,8 +14,8 @@ use crate::{ArmError, asset, compute, datastore, job, workspace};
 struct Anything;
 
 impl Resolve for Anything {
-    fn code(&self, _: &str) -> Result<Place, String> {
-        Ok(Place { container: "code".into(), path: "x".into() })
+    fn code(&self, _: &str) -> Result<DataLocation, String> {
+        Ok(DataLocation { container: "code".into(), path: "x".into() })
     }
 
     fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
@@ -31,8 +31,8 @@ impl Resolve for Anything {
         Ok(())
     }
 
-    fn output(&self, _: Option<&str>, path: &str) -> Result<Place, String> {
-        Ok(Place { container: "default".into(), path: path.into() })
+    fn output(&self, _: Option<&str>, path: &str) -> Result<DataLocation, String> {
+        Ok(DataLocation { container: "default".into(), path: path.into() })
     }
 }
 

@@ -8,7 +8,7 @@ use muster_wire::{AssetRoute, Page, Route};
 use serde_json::{Map, Value as Json};
 
 use super::environment::Environment;
-use super::{Code, Data, Wanted};
+use super::{Code, Data, JobDraft};
 use crate::client::Client;
 use crate::document::reader::{self, Source};
 use crate::environment::{self, Described};
@@ -31,7 +31,7 @@ pub struct Settled {
 pub async fn settle(
     client: &Client,
     workspace: &WorkspaceKey,
-    wanted: Wanted,
+    wanted: JobDraft,
     dry: bool,
 ) -> CliResult<Settled> {
     let (mut left_out, mut unmade) = (Vec::new(), Vec::new());

@@ -30,19 +30,19 @@ impl Chance {
     }
 
     /// Jobs are hit most often: there are most of them.
-    pub fn prey(&mut self) -> Prey {
+    pub fn victim(&mut self) -> Victim {
         match self.below(10) {
-            0 => Prey::Server,
-            1 | 2 => Prey::Helper,
-            3 | 4 => Prey::Agent,
-            5 | 6 => Prey::Node,
-            _ => Prey::Job,
+            0 => Victim::Server,
+            1 | 2 => Victim::Helper,
+            3 | 4 => Victim::Agent,
+            5 | 6 => Victim::Node,
+            _ => Victim::Job,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Prey {
+pub enum Victim {
     Server,
     Helper,
     Agent,
@@ -52,8 +52,9 @@ pub enum Prey {
     Job,
 }
 
-impl Prey {
-    pub const ALL: [Prey; 5] = [Prey::Server, Prey::Helper, Prey::Agent, Prey::Node, Prey::Job];
+impl Victim {
+    pub const ALL: [Victim; 5] =
+        [Victim::Server, Victim::Helper, Victim::Agent, Victim::Node, Victim::Job];
 
     /// All there are now, each with the job that it is of, if it is of one.
     pub fn find(self, mark: &str, state: &str) -> Vec<(u32, Option<String>)> {
@@ -62,11 +63,11 @@ impl Prey {
             processes(&["helper", state]).into_iter().filter(move |pid| name(*pid) == wanted)
         };
         let found: Vec<u32> = match self {
-            Prey::Server => Vec::new(),
-            Prey::Helper => helpers("muster").collect(),
-            Prey::Node => helpers("muster-node").collect(),
-            Prey::Agent => agents(mark).filter(|pid| depth(*pid, mark) < 2).collect(),
-            Prey::Job => {
+            Victim::Server => Vec::new(),
+            Victim::Helper => helpers("muster").collect(),
+            Victim::Node => helpers("muster-node").collect(),
+            Victim::Agent => agents(mark).filter(|pid| depth(*pid, mark) < 2).collect(),
+            Victim::Job => {
                 let all = Marks::of_all(mark).into_iter();
                 return all.map(|marks| (marks.pid, Some(marks.job))).collect();
             }

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::model::{Asset, AssetKind, Workspace, WorkspaceKey};
 use muster_core::storage::{upload_container, upload_containers};
-use muster_core::{AssetRequest, AssetWish, Input, KnownAsset, Reply};
+use muster_core::{AssetAction, AssetRequest, Input, KnownAsset, Reply};
 use muster_store::{Archived, AssetOrder, AssetQuery, ContainerView};
 use muster_wire::asset::{self, AssetResource, Body, Reference, View, Which};
 use muster_wire::blob::Right;
@@ -52,7 +52,7 @@ pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Resp
             put_container(call, Named { workspace, kind, name }).await
         }
         ("DELETE", AssetRoute::AssetContainer { workspace, kind, name }) => {
-            delete(call, Named { workspace, kind, name }, AssetWish::DeleteContainer).await
+            delete(call, Named { workspace, kind, name }, AssetAction::DeleteContainer).await
         }
         ("GET", AssetRoute::AssetVersions { workspace, kind, name }) => {
             versions(call, Named { workspace, kind, name }).await
@@ -70,7 +70,7 @@ pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Resp
             put(call, Named { workspace, kind, name }, version).await
         }
         ("DELETE", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
-            delete(call, Named { workspace, kind, name }, AssetWish::Delete { version }).await
+            delete(call, Named { workspace, kind, name }, AssetAction::Delete { version }).await
         }
         ("POST", AssetRoute::AssetUpload { workspace, kind, name, version }) => {
             upload(call, Named { workspace, kind, name }, &version).await
@@ -176,10 +176,10 @@ fn resources(home: &Workspace, found: &[Asset]) -> Result<Vec<AssetResource>, Fa
     Ok(found.iter().map(|found| asset::resource(&home.key, found)).collect::<Result<_, _>>()?)
 }
 
-fn request(call: &Call, named: Named, wish: AssetWish) -> Input {
+fn request(call: &Call, named: Named, action: AssetAction) -> Input {
     let Named { workspace, kind, name } = named;
     let (by, known) = (call.caller.clone(), KnownAsset::default());
-    Input::ChangeAsset(Box::new(AssetRequest { workspace, kind, name, wish, by, known }))
+    Input::ChangeAsset(Box::new(AssetRequest { workspace, kind, name, action, by, known }))
 }
 
 async fn put(call: &Call, named: Named, version: Box<str>) -> Result<Response, Failed> {
@@ -193,9 +193,9 @@ async fn put(call: &Call, named: Named, version: Box<str>) -> Result<Response, F
     }
     let home = home(call, &named.workspace).await?;
     check_files(call, &home, named.kind, &wanted)?;
-    let asset::Wanted { spec, is_archived } = wanted;
-    let wish = AssetWish::Put { version, wanted: spec, is_archived };
-    match call.tell(request(call, named, wish)).await? {
+    let asset::VersionRequest { spec, is_archived } = wanted;
+    let action = AssetAction::Put { version, wanted: spec, is_archived };
+    match call.tell(request(call, named, action)).await? {
         Reply::Asset { asset, is_new } => {
             let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
             Ok(document(status, &asset::resource(&home.key, &asset)?))
@@ -222,7 +222,7 @@ fn check_files(
     call: &Call,
     home: &Workspace,
     kind: AssetKind,
-    wanted: &asset::Wanted,
+    wanted: &asset::VersionRequest,
 ) -> Result<(), Failed> {
     let body =
         Body::parse_text(kind, &wanted.spec.body).map_err(|_| ArmError::internal("asset-body"))?;
@@ -253,8 +253,8 @@ async fn put_container(call: &Call, named: Named) -> Result<Response, Failed> {
     refuse_curated(&named)?;
     let home = home(call, &named.workspace).await?;
     let (kind, name) = (named.kind, named.name.clone());
-    let wish = AssetWish::PutContainer { wanted, is_archived };
-    let status = match call.tell(request(call, named, wish)).await? {
+    let action = AssetAction::PutContainer { wanted, is_archived };
+    let status = match call.tell(request(call, named, action)).await? {
         Reply::AssetContainer { is_new: true } => StatusCode::CREATED,
         Reply::AssetContainer { is_new: false } => StatusCode::OK,
         other => return Err(unexpected(&other)),
@@ -262,10 +262,10 @@ async fn put_container(call: &Call, named: Named) -> Result<Response, Failed> {
     Ok(container_document(status, &home, &find_container(call, &home, kind, &name)?))
 }
 
-async fn delete(call: &Call, named: Named, wish: AssetWish) -> Result<Response, Failed> {
+async fn delete(call: &Call, named: Named, action: AssetAction) -> Result<Response, Failed> {
     let home = home(call, &named.workspace).await?;
-    let files = files_of(call, &home, &named, wish.version()).await?;
-    match call.tell(request(call, named, wish)).await? {
+    let files = files_of(call, &home, &named, action.version()).await?;
+    match call.tell(request(call, named, action)).await? {
         Reply::Noted => {
             storage::let_go(&call.app.storage, &call.app.readers, home.id, &files).await;
             Ok(StatusCode::OK.into_response())

@@ -1,7 +1,7 @@
 //! The folder with a Dockerfile that a client uploaded: read where it is kept, as much as is asked for.
 
 use axum::body::to_bytes;
-use muster_core::model::{Place, Workspace};
+use muster_core::model::{DataLocation, Workspace};
 use muster_core::storage::Span;
 use muster_environments::dockerfile::{Files, TEXT_BYTES_MAX};
 use muster_store::storage::{ContainerId, ListQuery};
@@ -24,7 +24,7 @@ impl BuildContext<'_> {
     pub fn open<'a>(
         app: &'a App,
         home: &'a Workspace,
-        place: &Place,
+        place: &DataLocation,
     ) -> Result<BuildContext<'a>, String> {
         let found = app.storage.readers.look_up(|reader| reader.container(&place.container));
         let found = found.map_err(|_| TRY_AGAIN.to_owned())?;

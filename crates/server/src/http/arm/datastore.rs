@@ -10,7 +10,7 @@ use muster_core::time::Wall;
 use muster_core::{ErrorChain, Input, Refused, Reply};
 use muster_store::storage::StorageCommand;
 use muster_wire::blob::{Right, Sas, SasScope};
-use muster_wire::datastore::{self, Own, Secrets, Swept};
+use muster_wire::datastore::{self, Collected, Own, Secrets};
 use muster_wire::{ArmError, Page, StorageRoute, cloud};
 
 use super::{Call, Failed, unexpected, workspace};
@@ -33,7 +33,7 @@ pub async fn handle(call: &Call, method: &str, route: StorageRoute) -> Result<Re
         ("POST", StorageRoute::DatastoreSecrets { workspace, name }) => {
             secrets(call, workspace, &name).await
         }
-        ("POST", StorageRoute::StorageSweep) => sweep(call).await,
+        ("POST", StorageRoute::StorageSweep) => collect_garbage(call).await,
         (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
     }
 }
@@ -224,8 +224,8 @@ pub fn signed(call: &Call, container: &str, rights: &[Right], lifetime: Duration
     sas.to_query()
 }
 
-async fn sweep(call: &Call) -> Result<Response, Failed> {
-    let wanted = datastore::parse_sweep(&call.body)?;
+async fn collect_garbage(call: &Call) -> Result<Response, Failed> {
+    let wanted = datastore::parse_garbage(&call.body)?;
     let app = &call.app;
     let mut retention = app.retention;
     if let Some(seconds) = wanted.grace_seconds {
@@ -237,13 +237,13 @@ async fn sweep(call: &Call) -> Result<Response, Failed> {
     let swept =
         storage::gc(&app.storage, &app.blobs, &app.readers, retention, wanted.dry_run).await;
     let swept = swept.map_err(|failed| {
-        if let storage::SweepError::BackUp = failed {
+        if let storage::GarbageError::BackUp = failed {
             return ArmError::unavailable(failed.to_string());
         }
         tracing::error!(error = %ErrorChain(&failed), "cannot look for unwanted files");
         ArmError::unavailable("the files could not be looked through; see the server's log")
     })?;
     let Removed { files, bytes, kept } = swept;
-    let swept = Swept { files, bytes, kept, dry_run: wanted.dry_run };
+    let swept = Collected { files, bytes, kept, dry_run: wanted.dry_run };
     Ok(document(StatusCode::OK, &swept))
 }

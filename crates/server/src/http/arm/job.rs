@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::ids::{Epoch, JobId};
 use muster_core::model::{JobPhase, JobSpec, SavedTree, SpecHash, WorkspaceKey};
-use muster_core::{ErrorChain, Input, JobEdit, JobRequest, JobWish, Reply};
+use muster_core::{ErrorChain, Input, JobAction, JobEdit, JobRequest, Reply};
 use muster_store::{Archived, JobQuery, JobView};
 use muster_wire::asset::View;
 use muster_wire::job::{self, JobFacts, JobResource, STUDIO, ServiceEntry, Waits};
@@ -232,7 +232,7 @@ pub async fn delete(
         removal::begin(app, job).await;
     }
     let (key, wanted) = (workspace.clone(), name.clone());
-    let edit = JobEdit { workspace, name, wish: JobWish::Delete, known: None };
+    let edit = JobEdit { workspace, name, action: JobAction::Delete, known: None };
     let told = call.tell(Input::EditJob(Box::new(edit))).await;
     if let (Err(Failed(refused)), Some(job)) = (&told, &job)
         // Otherwise it may have been deleted.
@@ -271,8 +271,8 @@ pub(super) async fn patch(
     workspace: WorkspaceKey,
     run: Box<str>,
 ) -> Result<Response, Failed> {
-    let wish = JobWish::Patch(job::parse_patch(&call.body)?);
-    let edit = JobEdit { workspace: workspace.clone(), name: run.clone(), wish, known: None };
+    let action = JobAction::Patch(job::parse_patch(&call.body)?);
+    let edit = JobEdit { workspace: workspace.clone(), name: run.clone(), action, known: None };
     match call.tell(Input::EditJob(Box::new(edit))).await? {
         Reply::Noted => super::history::run(call, workspace, run).await,
         other => Err(unexpected(&other)),

@@ -1,7 +1,8 @@
 //! What a job names, found: its code, its inputs, where its outputs go.
 
 use muster_core::model::{
-    AssetKind, DataKind, JobEnvironment, Place, Registration, Source, Workspace, WorkspaceKey,
+    AssetKind, DataKind, DataLocation, JobEnvironment, Registration, Source, Workspace,
+    WorkspaceKey,
 };
 use muster_wire::ArmError;
 use muster_wire::asset::{self, Body, Reference, StorageAddress};
@@ -21,7 +22,7 @@ pub struct Names<'a> {
 }
 
 /// Where a web address leads in the storage of this server, if it does and the workspace may use it.
-pub fn place_of(app: &App, home: &Workspace, uri: &str) -> Option<Place> {
+pub fn place_of(app: &App, home: &Workspace, uri: &str) -> Option<DataLocation> {
     let path = uri.strip_prefix(&*app.files_url)?;
     // What opens it says nothing about where it is.
     let path = path.split(['?', '#']).next().unwrap_or(path);
@@ -29,7 +30,7 @@ pub fn place_of(app: &App, home: &Workspace, uri: &str) -> Option<Place> {
     let found = app.storage.readers.look_up(|reader| reader.container(&container)).ok()??;
     let path = blob.unwrap_or_default();
     let path = path.trim_end_matches('/').into();
-    (found.workspace == home.id).then_some(Place { container, path })
+    (found.workspace == home.id).then_some(DataLocation { container, path })
 }
 
 fn below(path: &str, rest: &str) -> Box<str> {
@@ -69,18 +70,18 @@ impl Names<'_> {
         }
     }
 
-    fn output_of(&self, job: &str, output: &str, path: &str) -> Result<Place, String> {
+    fn output_of(&self, job: &str, output: &str, path: &str) -> Result<DataLocation, String> {
         let found = self.app.readers.look_up(|reader| reader.job(self.key(), job));
         let found = found.map_err(|_| TRY_AGAIN.to_owned())?;
         let view = found.ok_or("there is no such job in this workspace; check its name")?;
         if let Some(named) = view.spec.outputs.get(output) {
-            let Place { container, path: at } = &named.to;
-            return Ok(Place { container: container.clone(), path: below(at, path) });
+            let DataLocation { container, path: at } = &named.to;
+            return Ok(DataLocation { container: container.clone(), path: below(at, path) });
         }
         if ["artifacts", "default"].contains(&output) {
             let container = own_container(self.home.id, false).into();
             let folder = artifacts::folder_of(&view.job.name);
-            return Ok(Place { container, path: below(&folder, path) });
+            return Ok(DataLocation { container, path: below(&folder, path) });
         }
         let names: Vec<&str> = view.spec.outputs.keys().map(String::as_str).collect();
         Err(format!(
@@ -99,21 +100,21 @@ impl Names<'_> {
         Body::parse_text(found.kind, &found.about.body).map_err(|_| TRY_AGAIN.to_owned())
     }
 
-    fn source_at(&self, place: &asset::Place, kind: DataKind) -> Result<Source, String> {
+    fn source_at(&self, place: &asset::AssetLocation, kind: DataKind) -> Result<Source, String> {
         Ok(match place {
-            asset::Place::Datastore { datastore, path } => {
+            asset::AssetLocation::Datastore { datastore, path } => {
                 let container = self.container_of(datastore)?;
                 let path = path.trim_end_matches('/').into();
-                Source::Blobs(Place { container, path })
+                Source::Blobs(DataLocation { container, path })
             }
-            asset::Place::JobOutput { job, output, path } => {
+            asset::AssetLocation::JobOutput { job, output, path } => {
                 Source::Blobs(self.output_of(job, output, path.trim_end_matches('/'))?)
             }
-            asset::Place::Url(url) if url.starts_with(&*self.app.files_url) => {
+            asset::AssetLocation::Url(url) if url.starts_with(&*self.app.files_url) => {
                 let place = place_of(self.app, self.home, url);
                 Source::Blobs(place.ok_or("it is in no container of this workspace")?)
             }
-            asset::Place::Url(url) => match self.own_address(url) {
+            asset::AssetLocation::Url(url) => match self.own_address(url) {
                 Some(own) => {
                     let place = place_of(self.app, self.home, &own);
                     Source::Blobs(place.ok_or("it is in no container of this workspace")?)
@@ -146,7 +147,7 @@ impl Names<'_> {
 impl Names<'_> {
     /// What a Dockerfile and its context in our storage amount to.
     fn built(&self, id: &str, build: &asset::Build) -> Result<JobEnvironment, String> {
-        let place = asset::Place::parse(&build.context_uri, self.key());
+        let place = asset::AssetLocation::parse(&build.context_uri, self.key());
         let place = place.map_err(|why| why.to_string())?;
         let place = match self.source_at(&place, DataKind::UriFolder)? {
             Source::Blobs(place) => place,
@@ -167,7 +168,7 @@ impl Names<'_> {
 }
 
 impl Resolve for Names<'_> {
-    fn code(&self, id: &str) -> Result<Place, String> {
+    fn code(&self, id: &str) -> Result<DataLocation, String> {
         let reference = Reference::parse(AssetKind::Code, id, self.key());
         let Body::Code(code) = self.asset(&reference.map_err(|why| why.to_string())?)? else {
             return Err("it is no code".to_owned());
@@ -204,7 +205,7 @@ impl Resolve for Names<'_> {
 
     fn source(&self, kind: DataKind, uri: &DataUri) -> Result<Source, String> {
         let reference = match uri {
-            DataUri::Place(place) => return self.source_at(place, kind),
+            DataUri::DataLocation(place) => return self.source_at(place, kind),
             DataUri::Asset(reference) => reference,
         };
         let uri = match self.asset(reference)? {
@@ -214,7 +215,7 @@ impl Resolve for Names<'_> {
                 return Err("it is neither data nor a model".to_owned());
             }
         };
-        let place = asset::Place::parse(&uri, self.key());
+        let place = asset::AssetLocation::parse(&uri, self.key());
         self.source_at(&place.map_err(|why| why.to_string())?, kind)
     }
 
@@ -233,11 +234,11 @@ impl Resolve for Names<'_> {
         }
     }
 
-    fn output(&self, datastore: Option<&str>, path: &str) -> Result<Place, String> {
+    fn output(&self, datastore: Option<&str>, path: &str) -> Result<DataLocation, String> {
         let container = match datastore {
             None => own_container(self.home.id, true).into(),
             Some(name) => self.container_of(name)?,
         };
-        Ok(Place { container, path: path.into() })
+        Ok(DataLocation { container, path: path.into() })
     }
 }

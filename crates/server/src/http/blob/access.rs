@@ -6,7 +6,7 @@ use muster_core::time::Wall;
 use muster_store::storage::Container;
 use muster_wire::blob::{Address, BlobQuery, Right, Sas, StorageError};
 
-use super::{Wanted, unreadable};
+use super::{BlobOperation, unreadable};
 use crate::app::App;
 use crate::clock;
 use crate::http::auth;
@@ -24,7 +24,7 @@ pub fn check(
     headers: &HeaderMap,
     address: &Address,
     query: &BlobQuery,
-    wanted: &Wanted,
+    wanted: &BlobOperation,
 ) -> Result<(Container, Holder), StorageError> {
     match Sas::of(query)? {
         Some(sas) => {
@@ -58,9 +58,9 @@ fn signed(
     sas: &Sas,
     address: &Address,
     query: &BlobQuery,
-    wanted: &Wanted,
+    wanted: &BlobOperation,
 ) -> Result<Holder, StorageError> {
-    let is_about_one = !matches!(wanted, Wanted::List | Wanted::Batch);
+    let is_about_one = !matches!(wanted, BlobOperation::List | BlobOperation::Batch);
     let name = address.blob.as_deref().filter(|_| is_about_one);
     let prefix = query.get("prefix").unwrap_or_default();
     let text = sas.signed_text(&address.container, name, prefix);
@@ -86,10 +86,10 @@ fn by_run(
     run: &Run,
     address: &Address,
     query: &BlobQuery,
-    wanted: &Wanted,
+    wanted: &BlobOperation,
 ) -> Result<(Container, Holder), StorageError> {
     let name = match wanted {
-        Wanted::List => query.get("prefix").unwrap_or_default(),
+        BlobOperation::List => query.get("prefix").unwrap_or_default(),
         _ => address.blob.as_deref().unwrap_or_default(),
     };
     let right = wanted.right();

@@ -28,7 +28,7 @@ use crate::app::App;
 use crate::http::limits::{BODY_PATIENCE, HEAD_BYTES_MAX, HEADERS_MAX};
 use crate::http::listener;
 use crate::http::respond::with_retry_after;
-use crate::services::{DialError, Station, Way};
+use crate::services::{DialError, MemberServices, ServiceConnection};
 
 /// A service that says nothing for so long is given up, and so is a connection on which neither side does.
 const IDLE_MAX: Duration = Duration::from_secs(300);
@@ -59,20 +59,20 @@ const OURS: [HeaderName; 7] = [
 ];
 
 /// Connections to the services of one member of a job.
-pub type Pool = Client<Connector, Body>;
+pub type ServiceClient = Client<Connector, Body>;
 
-fn pool(station: &Arc<Station>) -> Pool {
+fn pool(services_of_member: &Arc<MemberServices>) -> ServiceClient {
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(KEPT_FOR)
         .pool_max_idle_per_host(KEPT_MAX)
         .http1_max_buf_size(HEAD_BYTES_MAX)
         .http1_max_headers(HEADERS_MAX)
-        .build(Connector(Arc::downgrade(station)))
+        .build(Connector(Arc::downgrade(services_of_member)))
 }
 
 #[derive(Clone)]
-pub struct Connector(Weak<Station>);
+pub struct Connector(Weak<MemberServices>);
 
 impl tower_service::Service<Uri> for Connector {
     type Response = Line;
@@ -84,26 +84,26 @@ impl tower_service::Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let station = self.0.upgrade();
+        let services_of_member = self.0.upgrade();
         Box::pin(async move {
-            let station = station.ok_or(DialError::Silent)?;
-            let name = uri.host().and_then(|host| name_of(&station, host));
+            let services_of_member = services_of_member.ok_or(DialError::Silent)?;
+            let name = uri.host().and_then(|host| name_of(&services_of_member, host));
             let name = name.ok_or(DialError::Silent)?;
-            let Way { stream, places } = station.dial(&name).await?;
+            let ServiceConnection { stream, places } = services_of_member.dial(&name).await?;
             Ok(Line { stream: stream.into_inner(), _places: places })
         })
     }
 }
 
 /// A service as the host of an address: its place among all, as hosts are the same in capitals.
-fn host_of(station: &Station, name: &str) -> Option<String> {
-    let at = station.names.iter().position(|known| known == name)?;
+fn host_of(services_of_member: &MemberServices, name: &str) -> Option<String> {
+    let at = services_of_member.names.iter().position(|known| known == name)?;
     Some(format!("s{at}.invalid"))
 }
 
-fn name_of(station: &Station, host: &str) -> Option<String> {
+fn name_of(services_of_member: &MemberServices, host: &str) -> Option<String> {
     let at: usize = host.strip_prefix('s')?.strip_suffix(".invalid")?.parse().ok()?;
-    station.names.iter().nth(at).cloned()
+    services_of_member.names.iter().nth(at).cloned()
 }
 
 /// A connection to a service. It keeps its place for as long as it lives, also when it is upgraded.
@@ -149,14 +149,14 @@ impl Write for Line {
 /// What the service says, or else why it says nothing.
 pub async fn pass_on(
     app: &App,
-    station: &Arc<Station>,
+    services_of_member: &Arc<MemberServices>,
     name: &str,
     rest: &str,
     service: &ServiceReport,
     mount: &Mount<'_>,
     mut request: Request,
 ) -> Result<Response, Box<Response>> {
-    let Some(host) = host_of(station, name) else {
+    let Some(host) = host_of(services_of_member, name) else {
         return Ok(page(StatusCode::NOT_FOUND, "this job has no such service"));
     };
     let is_socket = wants_socket(&request);
@@ -175,7 +175,7 @@ pub async fn pass_on(
     *asked.uri_mut() = uri;
     *asked.version_mut() = Version::HTTP_11;
     *asked.headers_mut() = parts.headers;
-    let pool = station.pool.get_or_init(|| pool(station));
+    let pool = services_of_member.pool.get_or_init(|| pool(services_of_member));
     let answered = match tokio::time::timeout(IDLE_MAX, pool.request(asked)).await {
         Ok(Ok(answered)) => answered,
         Ok(Err(failed)) => return Err(Box::new(refusal(&failed))),

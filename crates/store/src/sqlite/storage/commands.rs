@@ -128,14 +128,14 @@ impl<'t> CommandRunner<'t> {
             Ok(found) => then(self, found),
             Err(refused) => {
                 for segment in brought {
-                    self.unwanted(at.workspace, &segment.digest)?;
+                    self.unreferenced(at.workspace, &segment.digest)?;
                 }
                 Ok(Err(refused))
             }
         }
     }
 
-    fn unwanted(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<(), StoreError> {
+    fn unreferenced(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<(), StoreError> {
         self.run(
             "INSERT INTO unreferenced (workspace, digest, since_us) VALUES (?1, ?2, ?3)
              ON CONFLICT DO UPDATE SET since_us = excluded.since_us",
@@ -288,21 +288,24 @@ impl<'t> CommandRunner<'t> {
 
     fn drop_segments(&self, blob: u64) -> Result<(), StoreError> {
         let sql = "SELECT workspace, digest FROM segments WHERE blob = ?1";
-        self.all_unwanted(sql, (blob,))?;
+        self.all_unreferenced(sql, (blob,))?;
         self.run("DELETE FROM segments WHERE blob = ?1", (blob,))
     }
 
     fn drop_staged(&self, which: &str, params: impl Params + Copy) -> Result<(), StoreError> {
-        self.all_unwanted(&format!("SELECT workspace, digest FROM staged WHERE {which}"), params)?;
+        self.all_unreferenced(
+            &format!("SELECT workspace, digest FROM staged WHERE {which}"),
+            params,
+        )?;
         self.run(&format!("DELETE FROM staged WHERE {which}"), params)
     }
 
-    fn all_unwanted(&self, sql: &str, params: impl Params) -> Result<(), StoreError> {
+    fn all_unreferenced(&self, sql: &str, params: impl Params) -> Result<(), StoreError> {
         let files = doc::rows(self.connection, self.path, sql, params, |row| {
             let workspace = WorkspaceId(row.get(0).doing(DOING, self.path)?);
             Ok((workspace, digest_of(row, 1, self.path)?))
         })?;
-        files.iter().try_for_each(|(workspace, digest)| self.unwanted(*workspace, digest))
+        files.iter().try_for_each(|(workspace, digest)| self.unreferenced(*workspace, digest))
     }
 
     fn may_stage(&self, at: &BlobRef) -> Result<Result<(), Refusal>, StoreError> {
@@ -327,7 +330,7 @@ impl<'t> CommandRunner<'t> {
         let (container, name) = (at.container.0, at.name.as_bytes());
         let sql = "SELECT workspace, digest FROM staged
                    WHERE container = ?1 AND name = ?2 AND block = ?3";
-        self.all_unwanted(sql, (container, name, block))?;
+        self.all_unreferenced(sql, (container, name, block))?;
         self.run(
             "INSERT INTO staged (container, name, block, staged_us, bytes, workspace, digest)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET

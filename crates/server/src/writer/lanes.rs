@@ -23,7 +23,7 @@ const SHARE_MAX: usize = 64;
 
 /// Whose a message is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Whose {
+pub enum Lane {
     Server,
     Node(Box<str>),
     /// By object id.
@@ -32,10 +32,10 @@ pub enum Whose {
     Anybody,
 }
 
-impl Whose {
+impl Lane {
     /// Who says this.
-    pub fn of(input: &Input) -> Whose {
-        let caller = |object_id: &str| Whose::Caller(object_id.into());
+    pub fn of(input: &Input) -> Lane {
+        let caller = |object_id: &str| Lane::Caller(object_id.into());
         match input {
             Input::Asked { by, .. }
             | Input::PutWorkspace { by, .. }
@@ -43,8 +43,8 @@ impl Whose {
             | Input::PutDatastore { by, .. } => caller(&by.object_id),
             Input::NoteRefusal(activity) => caller(&activity.by.object_id),
             Input::SubmitJob(request) | Input::CheckJob(request) => caller(&request.by.object_id),
-            Input::Report { node, .. } => Whose::Node(node.as_str().into()),
-            Input::SaveTree(request) => Whose::Node(request.node.as_str().into()),
+            Input::Report { node, .. } => Lane::Node(node.as_str().into()),
+            Input::SaveTree(request) => Lane::Node(request.node.as_str().into()),
             Input::PatchWorkspace { .. }
             | Input::DeleteWorkspace { .. }
             | Input::PatchCluster { .. }
@@ -64,16 +64,16 @@ impl Whose {
             | Input::DeleteDeployment { .. }
             | Input::DeleteDatastore { .. }
             | Input::ChangeAsset(_)
-            | Input::Tick => Whose::Server,
+            | Input::Tick => Lane::Server,
         }
     }
 }
 
 /// Lines that are served in turn.
 struct Side<T> {
-    lines: HashMap<Whose, VecDeque<T>>,
+    lines: HashMap<Lane, VecDeque<T>>,
     /// Each line that is not empty, once: the first is served next.
-    turns: VecDeque<Whose>,
+    turns: VecDeque<Lane>,
     waiting: usize,
 }
 
@@ -84,17 +84,17 @@ impl<T> Default for Side<T> {
 }
 
 impl<T> Side<T> {
-    fn push(&mut self, whose: Whose, message: T) -> Result<(), Unavailable> {
+    fn push(&mut self, lane: Lane, message: T) -> Result<(), Unavailable> {
         if self.waiting >= QUEUE_MAX {
             return Err(Unavailable::Busy);
         }
-        let line = self.lines.entry(whose.clone()).or_default();
+        let line = self.lines.entry(lane.clone()).or_default();
         // The server's own cannot be told to come back.
-        if line.len() >= LINE_MAX && whose != Whose::Server {
+        if line.len() >= LINE_MAX && lane != Lane::Server {
             return Err(Unavailable::TooMany);
         }
         if line.is_empty() {
-            self.turns.push_back(whose);
+            self.turns.push_back(lane);
         }
         line.push_back(message);
         self.waiting += 1;
@@ -103,24 +103,24 @@ impl<T> Side<T> {
 
     /// Takes up to `room`, one of each line in turn.
     fn take(&mut self, room: usize, into: &mut Vec<T>) {
-        let mut taken: HashMap<Whose, usize> = HashMap::new();
+        let mut taken: HashMap<Lane, usize> = HashMap::new();
         let end = into.len() + room.min(self.waiting);
         let mut full = Vec::new();
         while into.len() < end {
-            let Some(whose) = self.turns.pop_front() else { break };
-            let count = taken.entry(whose.clone()).or_default();
+            let Some(lane) = self.turns.pop_front() else { break };
+            let count = taken.entry(lane.clone()).or_default();
             if *count >= SHARE_MAX {
-                full.push(whose);
+                full.push(lane);
                 continue;
             }
             *count += 1;
-            let Some(line) = self.lines.get_mut(&whose) else { continue };
+            let Some(line) = self.lines.get_mut(&lane) else { continue };
             into.extend(line.pop_front());
             self.waiting -= 1;
             if line.is_empty() {
-                self.lines.remove(&whose);
+                self.lines.remove(&lane);
             } else {
-                self.turns.push_back(whose);
+                self.turns.push_back(lane);
             }
         }
         // They have had their share of this batch: whoever comes meanwhile is served before them.
@@ -152,10 +152,10 @@ impl<T> Shared<T> {
 }
 
 /// Where messages are put. When it is dropped, the lines are closed.
-pub struct Entrance<T>(Arc<Shared<T>>);
+pub struct LaneSender<T>(Arc<Shared<T>>);
 
 /// Where batches are taken.
-pub struct Exit<T>(Arc<Shared<T>>);
+pub struct LaneReceiver<T>(Arc<Shared<T>>);
 
 /// What the writer gets to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -165,21 +165,21 @@ pub struct Batch<T> {
     pub is_last: bool,
 }
 
-pub fn open<T>() -> (Entrance<T>, Exit<T>) {
+pub fn open<T>() -> (LaneSender<T>, LaneReceiver<T>) {
     let state = State { own: Side::default(), callers: Side::default(), is_closed: false };
     let shared = Arc::new(Shared { state: Mutex::new(state), came: Condvar::new() });
-    (Entrance(Arc::clone(&shared)), Exit(shared))
+    (LaneSender(Arc::clone(&shared)), LaneReceiver(shared))
 }
 
-impl<T> Entrance<T> {
-    pub fn push(&self, whose: Whose, message: T) -> Result<(), Unavailable> {
+impl<T> LaneSender<T> {
+    pub fn push(&self, lane: Lane, message: T) -> Result<(), Unavailable> {
         let mut state = self.0.lock();
         if state.is_closed {
             return Err(Unavailable::Stopping);
         }
-        match whose {
-            Whose::Server | Whose::Node(_) => state.own.push(whose, message)?,
-            Whose::Caller(_) | Whose::Anybody => state.callers.push(whose, message)?,
+        match lane {
+            Lane::Server | Lane::Node(_) => state.own.push(lane, message)?,
+            Lane::Caller(_) | Lane::Anybody => state.callers.push(lane, message)?,
         }
         drop(state);
         self.0.came.notify_one();
@@ -192,13 +192,13 @@ impl<T> Entrance<T> {
     }
 }
 
-impl<T> Drop for Entrance<T> {
+impl<T> Drop for LaneSender<T> {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-impl<T> Exit<T> {
+impl<T> LaneReceiver<T> {
     /// The next batch as soon as there is one; an empty one after `patience`.
     pub fn take(&self, patience: Duration) -> Batch<T> {
         let mut state = self.wait(patience);
@@ -240,7 +240,7 @@ impl<T> Exit<T> {
     }
 }
 
-impl<T> Drop for Exit<T> {
+impl<T> Drop for LaneReceiver<T> {
     /// Whoever waits for an answer gets none, and notices.
     fn drop(&mut self) {
         let mut state = self.0.lock();
@@ -261,8 +261,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_millis(1);
 
-    fn caller(name: &str) -> Whose {
-        Whose::Caller(name.into())
+    fn caller(name: &str) -> Lane {
+        Lane::Caller(name.into())
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
             entrance.push(caller("noisy"), ("noisy", number)).unwrap();
         }
         entrance.push(caller("quiet"), ("quiet", 0)).unwrap();
-        entrance.push(Whose::Node("n".into()), ("node", 0)).unwrap();
+        entrance.push(Lane::Node("n".into()), ("node", 0)).unwrap();
         let Batch { messages, is_last } = exit.take(SOON);
         assert!(
             messages.contains(&("quiet", 0)) && messages.contains(&("node", 0)),
@@ -311,7 +311,7 @@ mod tests {
     fn callers_do_not_starve_nodes_nor_nodes_callers() {
         let (entrance, exit) = open();
         for number in 0..1_000 {
-            entrance.push(Whose::Node(format!("n{number}").into()), "node").unwrap();
+            entrance.push(Lane::Node(format!("n{number}").into()), "node").unwrap();
             entrance.push(caller(&format!("c{number}")), "caller").unwrap();
         }
         let Batch { messages, .. } = exit.take(SOON);
@@ -336,7 +336,7 @@ mod tests {
             }
         }
         // And whatever callers do, reports of nodes come in.
-        entrance.push(Whose::Node("n".into()), ()).unwrap();
+        entrance.push(Lane::Node("n".into()), ()).unwrap();
         assert!(!exit.take(SOON).messages.is_empty());
         entrance.push(caller("later"), ()).unwrap();
     }
@@ -348,7 +348,7 @@ mod tests {
             entrance.push(caller("one"), number).unwrap();
         }
         entrance.close();
-        assert_eq!(entrance.push(Whose::Server, 0), Err(Unavailable::Stopping));
+        assert_eq!(entrance.push(Lane::Server, 0), Err(Unavailable::Stopping));
         let first = exit.take(SOON);
         assert_eq!((first.messages.len(), first.is_last), (SHARE_MAX, false));
         let rest = exit.take(SOON);

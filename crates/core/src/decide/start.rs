@@ -15,7 +15,7 @@ use crate::step::Transaction;
 use crate::world::Candidate;
 
 /// Starts every job that can start. None does while the store cannot take new work.
-pub(super) fn place(tx: &mut Transaction<'_>, id: ClusterId) {
+pub(super) fn start_jobs(tx: &mut Transaction<'_>, id: ClusterId) {
     tx.world.foresee(id, tx.now.wall);
     while let Some((job, nodes)) = next_start(tx, id) {
         attempts::grant(tx, job, &nodes);

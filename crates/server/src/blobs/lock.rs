@@ -14,23 +14,23 @@ const LOCK: &str = "lock";
 
 /// Held until it is dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub struct BlobsLock {
     _lock: File,
 }
 
-impl Turn {
+impl BlobsLock {
     /// For a backup: waits for sweeps that are under way.
-    pub fn backup(root: &Path) -> io::Result<Turn> {
+    pub fn backup(root: &Path) -> io::Result<BlobsLock> {
         let lock = open(root)?;
         flock(&lock, FlockOperation::LockExclusive)?;
-        Ok(Turn { _lock: lock })
+        Ok(BlobsLock { _lock: lock })
     }
 
     /// For a sweep, of which there may be several. `None` while a backup is being made.
-    pub fn sweep(root: &Path) -> io::Result<Option<Turn>> {
+    pub fn collect_garbage(root: &Path) -> io::Result<Option<BlobsLock>> {
         let lock = open(root)?;
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(Some(Turn { _lock: lock })),
+            Ok(()) => Ok(Some(BlobsLock { _lock: lock })),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(why) => Err(why.into()),
         }
@@ -53,12 +53,15 @@ mod tests {
     fn nothing_is_swept_while_a_backup_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("blobs");
-        let sweeps = [Turn::sweep(&root).unwrap(), Turn::sweep(&root).unwrap()];
+        let sweeps = [
+            BlobsLock::collect_garbage(&root).unwrap(),
+            BlobsLock::collect_garbage(&root).unwrap(),
+        ];
         assert!(sweeps.iter().all(Option::is_some));
         drop(sweeps);
-        let backup = Turn::backup(&root).unwrap();
-        assert!(Turn::sweep(&root).unwrap().is_none());
+        let backup = BlobsLock::backup(&root).unwrap();
+        assert!(BlobsLock::collect_garbage(&root).unwrap().is_none());
         drop(backup);
-        assert!(Turn::sweep(&root).unwrap().is_some());
+        assert!(BlobsLock::collect_garbage(&root).unwrap().is_some());
     }
 }

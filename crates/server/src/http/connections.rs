@@ -23,7 +23,7 @@ pub fn per_address(places: usize, asked: Option<usize>) -> usize {
     }
 }
 
-pub struct Guests {
+pub struct Connections {
     /// Where it counts from which address they come.
     per_address: Option<usize>,
     inner: Mutex<Inner>,
@@ -34,66 +34,69 @@ struct Inner {
     next: u64,
     addresses: HashMap<IpAddr, Address>,
     /// Those that have not asked for anything.
-    strangers: HashMap<u64, Stranger>,
+    strangers: HashMap<u64, IdleConnection>,
     /// How many of these each address has.
     by_strangers: BTreeSet<(usize, IpAddr)>,
 }
 
 #[derive(Default)]
 struct Address {
-    guests: usize,
+    connections: usize,
     /// Whoever came first is first.
     strangers: BTreeSet<u64>,
 }
 
-struct Stranger {
+struct IdleConnection {
     address: IpAddr,
-    turn_out: oneshot::Sender<()>,
+    evict: oneshot::Sender<()>,
 }
 
 /// One connection, for as long as it is there.
-pub struct Guest {
-    guests: Arc<Guests>,
+pub struct ConnectionGuard {
+    connections: Arc<Connections>,
     id: u64,
     address: IpAddr,
     is_known: AtomicBool,
 }
 
 /// Resolves when its guest has to go.
-pub type TurnedOut = oneshot::Receiver<()>;
+pub type Eviction = oneshot::Receiver<()>;
 
-impl Guests {
-    pub fn new(per_address: Option<usize>) -> Arc<Guests> {
-        Arc::new(Guests { per_address, inner: Mutex::default() })
+impl Connections {
+    pub fn new(per_address: Option<usize>) -> Arc<Connections> {
+        Arc::new(Connections { per_address, inner: Mutex::default() })
     }
 
     /// `None` if this address has all that it may have, and each of these has asked for something.
-    pub fn admit(self: &Arc<Self>, from: IpAddr) -> Option<(Arc<Guest>, TurnedOut)> {
+    pub fn admit(self: &Arc<Self>, from: IpAddr) -> Option<(Arc<ConnectionGuard>, Eviction)> {
         let address = network(from);
         let mut inner = self.lock();
         let own = inner.addresses.get(&address);
-        let is_full = own.zip(self.per_address).is_some_and(|(own, most)| own.guests >= most);
+        let is_full = own.zip(self.per_address).is_some_and(|(own, most)| own.connections >= most);
         if is_full {
             let first = own.and_then(|own| own.strangers.first().copied())?;
-            inner.turn_out(first);
+            inner.evict(first);
         }
         let id = inner.next;
         inner.next += 1;
-        inner.addresses.entry(address).or_default().guests += 1;
-        let (turn_out, turned_out) = oneshot::channel();
-        inner.strangers.insert(id, Stranger { address, turn_out });
+        inner.addresses.entry(address).or_default().connections += 1;
+        let (evict, turned_out) = oneshot::channel();
+        inner.strangers.insert(id, IdleConnection { address, evict });
         inner.count(address, |strangers| strangers.insert(id));
         let is_known = AtomicBool::new(false);
-        Some((Arc::new(Guest { guests: Arc::clone(self), id, address, is_known }), turned_out))
+        Some((
+            Arc::new(ConnectionGuard { connections: Arc::clone(self), id, address, is_known }),
+            turned_out,
+        ))
     }
 
     /// Makes room for somebody, if anybody else is there who has not asked for anything.
-    pub fn make_room_for(&self, guest: &Guest) {
+    pub fn make_room_for(&self, connection: &ConnectionGuard) {
         let mut inner = self.lock();
         let most = inner.by_strangers.iter().rev().take(2);
         let mut firsts = most.flat_map(|(_, address)| inner.addresses[address].strangers.iter());
-        if let Some(first) = firsts.find(|id| **id != guest.id).copied() {
-            inner.turn_out(first);
+        if let Some(first) = firsts.find(|id| **id != connection.id).copied() {
+            inner.evict(first);
         }
     }
 
@@ -104,9 +107,9 @@ impl Guests {
 }
 
 impl Inner {
-    fn turn_out(&mut self, id: u64) {
+    fn evict(&mut self, id: u64) {
         let Some(stranger) = self.strangers.remove(&id) else { return };
-        let _ = stranger.turn_out.send(()); // It may be gone already.
+        let _ = stranger.evict.send(()); // It may be gone already.
         // Its place at this address is the next one's now, not only when it has gone.
         self.leave(stranger.address, id);
     }
@@ -114,8 +117,8 @@ impl Inner {
     fn leave(&mut self, address: IpAddr, id: u64) {
         self.count(address, |strangers| strangers.remove(&id));
         let Some(own) = self.addresses.get_mut(&address) else { return };
-        own.guests -= 1;
-        if own.guests == 0 {
+        own.connections -= 1;
+        if own.connections == 0 {
             self.addresses.remove(&address);
         }
     }
@@ -131,13 +134,13 @@ impl Inner {
     }
 }
 
-impl Guest {
+impl ConnectionGuard {
     /// It has asked for something.
     pub fn is_known_now(&self) {
         if self.is_known.load(Ordering::Relaxed) {
             return;
         }
-        let mut inner = self.guests.lock();
+        let mut inner = self.connections.lock();
         // Somebody may have turned it out just now.
         if inner.strangers.remove(&self.id).is_some() {
             inner.count(self.address, |strangers| strangers.remove(&self.id));
@@ -146,9 +149,9 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut inner = self.guests.lock();
+        let mut inner = self.connections.lock();
         let was_stranger = inner.strangers.remove(&self.id).is_some();
         // One that was turned out has left already.
         if was_stranger || self.is_known.load(Ordering::Relaxed) {
@@ -178,65 +181,65 @@ mod tests {
 
     #[test]
     fn one_address_has_its_part_and_others_have_theirs() {
-        let guests = Guests::new(Some(2));
-        let busy: Vec<_> = (0..2).map(|_| guests.admit(from(1)).unwrap()).collect();
-        busy.iter().for_each(|(guest, _)| guest.is_known_now());
-        assert!(guests.admit(from(1)).is_none(), "all of its own are busy");
-        assert!(guests.admit(from(2)).is_some());
+        let connections = Connections::new(Some(2));
+        let busy: Vec<_> = (0..2).map(|_| connections.admit(from(1)).unwrap()).collect();
+        busy.iter().for_each(|(connection, _)| connection.is_known_now());
+        assert!(connections.admit(from(1)).is_none(), "all of its own are busy");
+        assert!(connections.admit(from(2)).is_some());
         drop(busy);
-        assert!(guests.admit(from(1)).is_some(), "there is room again");
-        assert_eq!(guests.lock().addresses.len(), 0, "nothing is kept of those who left");
+        assert!(connections.admit(from(1)).is_some(), "there is room again");
+        assert_eq!(connections.lock().addresses.len(), 0, "nothing is kept of those who left");
     }
 
     #[test]
     fn who_has_said_nothing_goes_first() {
-        let guests = Guests::new(Some(2));
-        let (known, mut known_out) = guests.admit(from(1)).unwrap();
-        let (silent, mut silent_out) = guests.admit(from(1)).unwrap();
-        let (_other, mut other_out) = guests.admit(from(2)).unwrap();
+        let connections = Connections::new(Some(2));
+        let (known, mut known_out) = connections.admit(from(1)).unwrap();
+        let (silent, mut silent_out) = connections.admit(from(1)).unwrap();
+        let (_other, mut other_out) = connections.admit(from(2)).unwrap();
         known.is_known_now();
-        let third = guests.admit(from(1)).unwrap();
+        let third = connections.admit(from(1)).unwrap();
         assert_eq!(silent_out.try_recv(), Ok(()));
         assert!(known_out.try_recv().is_err() && other_out.try_recv().is_err());
         // What it says now comes too late, and it does not leave twice.
         silent.is_known_now();
         drop(silent);
-        assert_eq!(guests.lock().addresses[&from(1)].guests, 2);
+        assert_eq!(connections.lock().addresses[&from(1)].connections, 2);
         let (third, mut third_out) = third;
-        guests.make_room_for(&third);
+        connections.make_room_for(&third);
         assert_eq!(other_out.try_recv(), Ok(()), "there is no other");
-        guests.make_room_for(&third);
+        connections.make_room_for(&third);
         assert!(third_out.try_recv().is_err() && known_out.try_recv().is_err());
     }
 
     #[test]
     fn the_address_that_has_most_loses_first() {
-        let guests = Guests::new(None);
-        let (_alone, mut alone_out) = guests.admit(from(1)).unwrap();
-        let mut many: Vec<_> = (0..3).map(|_| guests.admit(from(2)).unwrap()).collect();
-        let (next, mut next_out) = guests.admit(from(3)).unwrap();
+        let connections = Connections::new(None);
+        let (_alone, mut alone_out) = connections.admit(from(1)).unwrap();
+        let mut many: Vec<_> = (0..3).map(|_| connections.admit(from(2)).unwrap()).collect();
+        let (next, mut next_out) = connections.admit(from(3)).unwrap();
         for (_, out) in &mut many[..2] {
-            guests.make_room_for(&next);
+            connections.make_room_for(&next);
             assert_eq!(out.try_recv(), Ok(()));
         }
         assert!(alone_out.try_recv().is_err() && next_out.try_recv().is_err());
         drop(many);
-        guests.make_room_for(&next);
+        connections.make_room_for(&next);
         assert_eq!(alone_out.try_recv(), Ok(()));
-        guests.make_room_for(&next);
+        connections.make_room_for(&next);
         assert!(next_out.try_recv().is_err());
     }
 
     #[test]
     fn a_network_of_ipv6_counts_as_one() {
-        let guests = Guests::new(Some(1));
-        let (first, _) = guests.admit("2001:db8::1".parse().unwrap()).unwrap();
+        let connections = Connections::new(Some(1));
+        let (first, _) = connections.admit("2001:db8::1".parse().unwrap()).unwrap();
         first.is_known_now();
-        assert!(guests.admit("2001:db8::ffff:2".parse().unwrap()).is_none());
-        assert!(guests.admit("2001:db8:0:1::1".parse().unwrap()).is_some());
-        let (mapped, _) = guests.admit("::ffff:127.0.0.9".parse().unwrap()).unwrap();
+        assert!(connections.admit("2001:db8::ffff:2".parse().unwrap()).is_none());
+        assert!(connections.admit("2001:db8:0:1::1".parse().unwrap()).is_some());
+        let (mapped, _) = connections.admit("::ffff:127.0.0.9".parse().unwrap()).unwrap();
         mapped.is_known_now();
-        assert!(guests.admit(from(9)).is_none());
+        assert!(connections.admit(from(9)).is_none());
     }
 
     #[test]

@@ -15,7 +15,7 @@ const FOREIGN: [&str; 7] =
 
 /// A place that a client can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum AssetLocation {
     /// In a datastore of the workspace.
     Datastore { datastore: Box<str>, path: Box<str> },
     /// What a job of the workspace left.
@@ -25,7 +25,7 @@ pub enum Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadPlace {
+pub enum BadLocation {
     #[error("it has {got} bytes; at most {BYTES_MAX} are allowed")]
     TooLong { got: usize },
     #[error("it has a control character in it; remove it")]
@@ -48,14 +48,14 @@ pub enum BadPlace {
     Elsewhere { text: String },
 }
 
-impl Place {
+impl AssetLocation {
     /// `key` is the workspace where somebody says this.
-    pub fn parse(text: &str, key: &WorkspaceKey) -> Result<Place, BadPlace> {
+    pub fn parse(text: &str, key: &WorkspaceKey) -> Result<AssetLocation, BadLocation> {
         if text.len() > BYTES_MAX {
-            return Err(BadPlace::TooLong { got: text.len() });
+            return Err(BadLocation::TooLong { got: text.len() });
         }
         if text.chars().any(char::is_control) {
-            return Err(BadPlace::Control);
+            return Err(BadLocation::Control);
         }
         let shown = || shorten(text);
         let place = match scheme(text) {
@@ -64,17 +64,17 @@ impl Place {
             ("runs:/", rest) => {
                 let (job, path) = rest.split_once('/').unwrap_or((rest, ""));
                 job_output(job, ARTIFACTS, path)
-                    .ok_or_else(|| BadPlace::Unknown { text: shown() })?
+                    .ok_or_else(|| BadLocation::Unknown { text: shown() })?
             }
-            ("", rest) if is_local(rest) => return Err(BadPlace::Local { text: shown() }),
-            ("", _) => return Err(BadPlace::Unknown { text: shown() }),
+            ("", rest) if is_local(rest) => return Err(BadLocation::Local { text: shown() }),
+            ("", _) => return Err(BadLocation::Unknown { text: shown() }),
             (scheme, rest) => match is_url(rest) {
-                true => Place::Url(format!("{scheme}{rest}").into()),
-                false => return Err(BadPlace::Unknown { text: shown() }),
+                true => AssetLocation::Url(format!("{scheme}{rest}").into()),
+                false => return Err(BadLocation::Unknown { text: shown() }),
             },
         };
         if place.parts().any(is_dots) {
-            return Err(BadPlace::Dots { text: shown() });
+            return Err(BadLocation::Dots { text: shown() });
         }
         Ok(place)
     }
@@ -82,15 +82,15 @@ impl Place {
     /// The one spelling that is kept and shown, as Azure answers with.
     pub fn to_uri(&self, key: &WorkspaceKey) -> String {
         match self {
-            Place::Url(url) => url.to_string(),
-            Place::Datastore { datastore, path } => format!(
+            AssetLocation::Url(url) => url.to_string(),
+            AssetLocation::Datastore { datastore, path } => format!(
                 "azureml://subscriptions/{}/resourcegroups/{}/workspaces/{}/datastores/{datastore}/paths/{path}",
                 key.subscription, key.resource_group, key.name
             ),
-            Place::JobOutput { job, output, path } if path.is_empty() => {
+            AssetLocation::JobOutput { job, output, path } if path.is_empty() => {
                 format!("azureml://jobs/{job}/outputs/{output}")
             }
-            Place::JobOutput { job, output, path } => {
+            AssetLocation::JobOutput { job, output, path } => {
                 format!("azureml://jobs/{job}/outputs/{output}/paths/{path}")
             }
         }
@@ -98,9 +98,9 @@ impl Place {
 
     fn parts(&self) -> impl Iterator<Item = &str> {
         let path = match self {
-            Place::Datastore { path, .. } | Place::JobOutput { path, .. } => path,
+            AssetLocation::Datastore { path, .. } | AssetLocation::JobOutput { path, .. } => path,
             // What follows a question mark is no path.
-            Place::Url(url) => url.split(['?', '#']).next().unwrap_or(url),
+            AssetLocation::Url(url) => url.split(['?', '#']).next().unwrap_or(url),
         };
         path.split(['/', '\\'])
     }
@@ -137,15 +137,15 @@ fn is_url(rest: &str) -> bool {
     !host.is_empty() && !host.contains(char::is_whitespace) && !user.contains(':')
 }
 
-fn of_azureml(text: &str, rest: &str, key: &WorkspaceKey) -> Result<Place, BadPlace> {
-    let unknown = || BadPlace::Unknown { text: shorten(text) };
+fn of_azureml(text: &str, rest: &str, key: &WorkspaceKey) -> Result<AssetLocation, BadLocation> {
+    let unknown = || BadLocation::Unknown { text: shorten(text) };
     let folded = rest.to_ascii_lowercase();
     let words: Vec<&str> = folded.split('/').collect();
     let names: Vec<&str> = rest.split('/').collect();
     let start = match words.as_slice() {
         ["subscriptions", _, "resourcegroups", _, "workspaces", _, ..] => {
             if WorkspaceKey::new(names[1], names[3], names[5]).folded() != key.folded() {
-                return Err(BadPlace::Elsewhere { text: shorten(text) });
+                return Err(BadLocation::Elsewhere { text: shorten(text) });
             }
             6
         }
@@ -166,13 +166,13 @@ fn of_azureml(text: &str, rest: &str, key: &WorkspaceKey) -> Result<Place, BadPl
     place.ok_or_else(unknown)
 }
 
-fn datastore(name: &str, path: &str) -> Option<Place> {
+fn datastore(name: &str, path: &str) -> Option<AssetLocation> {
     check_path_name(name, NAME_BYTES_MAX).ok()?;
-    Some(Place::Datastore { datastore: name.into(), path: path.into() })
+    Some(AssetLocation::Datastore { datastore: name.into(), path: path.into() })
 }
 
-fn job_output(job: &str, output: &str, path: &str) -> Option<Place> {
+fn job_output(job: &str, output: &str, path: &str) -> Option<AssetLocation> {
     check_job_name(job).ok()?;
     check_path_name(output, NAME_BYTES_MAX).ok()?;
-    Some(Place::JobOutput { job: job.into(), output: output.into(), path: path.into() })
+    Some(AssetLocation::JobOutput { job: job.into(), output: output.into(), path: path.into() })
 }

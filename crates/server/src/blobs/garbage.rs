@@ -11,7 +11,7 @@ use muster_core::model::BlobId;
 
 use super::gate::Key;
 use super::usage::taken_by;
-use super::{BlobError, Blobs, Turn, Wanted};
+use super::{BlobError, Blobs, BlobsLock, ReferencedBytes};
 
 /// What a sweep came to, or would.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,15 +42,15 @@ impl Blobs {
     }
 
     /// Held for as long as anything is removed. `None` while a backup is being made.
-    pub fn turn(&self) -> Result<Option<Turn>, BlobError> {
-        Turn::sweep(&self.root).map_err(BlobError::Io)
+    pub fn turn(&self) -> Result<Option<BlobsLock>, BlobError> {
+        BlobsLock::collect_garbage(&self.root).map_err(BlobError::Io)
     }
 
     /// Looks at every file, and removes those that are on no list of a job, that nobody else names, and that were not
     /// asked for since. A rehearsal only counts them.
-    pub fn sweep(
+    pub fn collect_garbage(
         &self,
-        wanted: &Wanted,
+        wanted: &ReferencedBytes,
         is_named: &mut IsNamed<'_>,
         before: SystemTime,
         is_rehearsal: bool,

@@ -15,7 +15,7 @@ use crate::folder::Folder;
 use crate::manifest::File;
 
 #[derive(Debug, thiserror::Error)]
-pub enum PlacingError {
+pub enum InstallError {
     #[error("the path {path:?} {why}")]
     Path { path: String, why: BadPath },
     #[error("{path} came with other bytes than it should have")]
@@ -24,7 +24,7 @@ pub enum PlacingError {
     Io { path: String, source: io::Error },
 }
 
-pub struct Placing {
+pub struct FileInstall {
     path: Box<str>,
     is_executable: bool,
     bytes_wanted: u64,
@@ -40,7 +40,7 @@ pub struct Placing {
 
 impl Folder {
     /// Begins to write a file, and makes the folders above it.
-    pub fn place(&self, wanted: &File) -> Result<Placing, PlacingError> {
+    pub fn place(&self, wanted: &File) -> Result<FileInstall, InstallError> {
         let File { path, is_executable, bytes, digest } = wanted;
         self.place_any(path, *is_executable, *bytes, Some(*digest))
     }
@@ -52,9 +52,9 @@ impl Folder {
         is_executable: bool,
         bytes_wanted: u64,
         digest: Option<BlobId>,
-    ) -> Result<Placing, PlacingError> {
-        check_path(path).map_err(|why| PlacingError::Path { path: path.to_owned(), why })?;
-        let failed = |source| PlacingError::Io { path: path.to_owned(), source };
+    ) -> Result<FileInstall, InstallError> {
+        check_path(path).map_err(|why| InstallError::Path { path: path.to_owned(), why })?;
+        let failed = |source| InstallError::Io { path: path.to_owned(), source };
         let parent = match path.rsplit_once('/') {
             Some((folder, _)) => self.make_folder(folder),
             None => self.open_beneath(".", OFlags::RDONLY | OFlags::DIRECTORY),
@@ -66,7 +66,7 @@ impl Folder {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             openat(&parent, &part, flags, Mode::from(0o600)).map_err(|why| failed(why.into()))?;
-        Ok(Placing {
+        Ok(FileInstall {
             path: path.into(),
             is_executable,
             bytes_wanted,
@@ -95,8 +95,8 @@ impl Folder {
     }
 }
 
-impl Placing {
-    pub fn write(&mut self, piece: &[u8]) -> Result<(), PlacingError> {
+impl FileInstall {
+    pub fn write(&mut self, piece: &[u8]) -> Result<(), InstallError> {
         self.bytes += piece.len() as u64;
         if self.bytes > self.bytes_wanted {
             return Err(self.wrong());
@@ -108,13 +108,13 @@ impl Placing {
     }
 
     /// The same for what did not say how long it is.
-    pub fn finish_as_is(mut self) -> Result<(), PlacingError> {
+    pub fn finish_as_is(mut self) -> Result<(), InstallError> {
         self.bytes_wanted = self.bytes;
         self.finish()
     }
 
     /// All of it is here: gives it its name, over whatever had it.
-    pub fn finish(mut self) -> Result<(), PlacingError> {
+    pub fn finish(mut self) -> Result<(), InstallError> {
         let found = std::mem::take(&mut self.hasher).finish();
         if self.bytes != self.bytes_wanted || self.digest.is_some_and(|wanted| wanted != found) {
             return Err(self.wrong());
@@ -130,16 +130,16 @@ impl Placing {
         Ok(())
     }
 
-    fn wrong(&self) -> PlacingError {
-        PlacingError::WrongBytes { path: self.path.to_string() }
+    fn wrong(&self) -> InstallError {
+        InstallError::WrongBytes { path: self.path.to_string() }
     }
 
-    fn failed(&self, source: io::Error) -> PlacingError {
-        PlacingError::Io { path: self.path.to_string(), source }
+    fn failed(&self, source: io::Error) -> InstallError {
+        InstallError::Io { path: self.path.to_string(), source }
     }
 }
 
-impl Drop for Placing {
+impl Drop for FileInstall {
     fn drop(&mut self) {
         if !self.is_placed {
             let _ = unlinkat(&self.parent, &self.part, AtFlags::empty());
@@ -191,7 +191,7 @@ mod tests {
         for bytes in [&b"hellO"[..], b"hell", b"hello!"] {
             let mut placing = folder.place(&wanted("a", b"hello")).unwrap();
             let placed = placing.write(bytes).and_then(|()| placing.finish());
-            assert!(matches!(placed, Err(PlacingError::WrongBytes { .. })), "{bytes:?}");
+            assert!(matches!(placed, Err(InstallError::WrongBytes { .. })), "{bytes:?}");
         }
         assert_eq!(names(dir.path()), [""; 0]);
     }

@@ -4,30 +4,30 @@ use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct NodeLocks {
     taken: Mutex<BTreeSet<String>>,
     given_back: Condvar,
 }
 
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+pub(crate) struct NodeLock<'a> {
+    locks: &'a NodeLocks,
     name: &'a str,
 }
 
-impl Turns {
-    pub(crate) fn take<'a>(&'a self, name: &'a str) -> Turn<'a> {
+impl NodeLocks {
+    pub(crate) fn take<'a>(&'a self, name: &'a str) -> NodeLock<'a> {
         let taken = self.lock();
         let is_taken = |taken: &mut BTreeSet<String>| taken.contains(name);
         let waited = self.given_back.wait_while(taken, is_taken);
         waited.unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
-        Turn { turns: self, name }
+        NodeLock { locks: self, name }
     }
 
     /// `None` if somebody has it.
-    pub(crate) fn try_take<'a>(&'a self, name: &'a str) -> Option<Turn<'a>> {
+    pub(crate) fn try_take<'a>(&'a self, name: &'a str) -> Option<NodeLock<'a>> {
         let is_free = self.lock().insert(name.to_owned());
         // A turn that is not ours must not even be made: it would be given back.
-        is_free.then(|| Turn { turns: self, name })
+        is_free.then(|| NodeLock { locks: self, name })
     }
 
     /// Every change to the set is a single call, so a panic elsewhere leaves it whole.
@@ -36,10 +36,10 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for NodeLock<'_> {
     fn drop(&mut self) {
-        self.turns.lock().remove(self.name);
-        self.turns.given_back.notify_all();
+        self.locks.lock().remove(self.name);
+        self.locks.given_back.notify_all();
     }
 }
 
@@ -49,12 +49,12 @@ mod tests {
 
     #[test]
     fn a_turn_is_one_callers_until_it_is_dropped() {
-        let turns = Turns::default();
-        let first = turns.take("a");
-        assert!(turns.try_take("a").is_none());
-        assert!(turns.try_take("a").is_none(), "asking does not give it back");
-        assert!(turns.try_take("b").is_some());
+        let locks = NodeLocks::default();
+        let first = locks.take("a");
+        assert!(locks.try_take("a").is_none());
+        assert!(locks.try_take("a").is_none(), "asking does not give it back");
+        assert!(locks.try_take("b").is_some());
         drop(first);
-        assert!(turns.try_take("a").is_some());
+        assert!(locks.try_take("a").is_some());
     }
 }

@@ -17,7 +17,7 @@ use muster_store::storage::StorageCommand;
 use tracing::{info, warn};
 
 use super::{Storage, Unavailable, uploads};
-use crate::blobs::{BlobError, Blobs, Removed, Wanted};
+use crate::blobs::{BlobError, Blobs, ReferencedBytes, Removed};
 use crate::clock;
 use crate::readers::Readers;
 
@@ -41,7 +41,7 @@ pub struct Retention {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SweepError {
+pub enum GarbageError {
     #[error("cannot tell which files are wanted")]
     Store(#[from] muster_store::StoreError),
     #[error(transparent)]
@@ -57,9 +57,9 @@ pub enum SweepError {
 /// Looks at everything at start, and every two minutes at what has changed, until dropped.
 pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retention: Retention) {
     let sweeper = Sweeper { storage, blobs, readers, retention };
-    let mut wanted = Wanted::default();
+    let mut wanted = ReferencedBytes::default();
     let mut is_whole = true;
-    while !sweeper.storage.may_sweep() {
+    while !sweeper.storage.may_collect() {
         tokio::time::sleep(CHECK_PAUSE).await;
     }
     loop {
@@ -72,13 +72,13 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
             Ok(Removed { files, bytes, .. }) => {
                 info!(files, bytes, "files that nobody names are gone");
             }
-            Err(SweepError::BackUp) => {
+            Err(GarbageError::BackUp) => {
                 info!("a backup is being made; looking for unwanted files later")
             }
             Err(failed) => warn!(error = %ErrorChain(failed), "cannot look for unwanted files"),
         }
         is_whole = match swept {
-            Err(SweepError::BackUp) => is_whole,
+            Err(GarbageError::BackUp) => is_whole,
             // After a failure it is not known what was looked at.
             _ => swept.is_err(),
         };
@@ -93,10 +93,10 @@ pub async fn gc(
     readers: &Readers,
     retention: Retention,
     is_rehearsal: bool,
-) -> Result<Removed, SweepError> {
+) -> Result<Removed, GarbageError> {
     let (storage, blobs, readers) = (storage.clone(), blobs.clone(), readers.clone());
     let sweeper = Sweeper { storage, blobs, readers, retention };
-    sweeper.everything(&mut Wanted::default(), retention.grace, is_rehearsal).await
+    sweeper.everything(&mut ReferencedBytes::default(), retention.grace, is_rehearsal).await
 }
 
 struct Sweeper {
@@ -113,69 +113,69 @@ fn is_named(storage: &Storage, workspace: WorkspaceId, digest: &BlobId) -> Resul
 
 impl Sweeper {
     /// Nothing goes by the word of rows that may be damaged.
-    fn check(&self) -> Result<(), SweepError> {
-        match self.storage.may_sweep() {
+    fn check(&self) -> Result<(), GarbageError> {
+        match self.storage.may_collect() {
             true => Ok(()),
-            false => Err(SweepError::Unavailable(Unavailable::Unchecked)),
+            false => Err(GarbageError::Unavailable(Unavailable::Unchecked)),
         }
     }
 
     async fn everything(
         &self,
-        wanted: &mut Wanted,
+        wanted: &mut ReferencedBytes,
         grace: Duration,
         is_rehearsal: bool,
-    ) -> Result<Removed, SweepError> {
+    ) -> Result<Removed, GarbageError> {
         self.check()?;
-        let _turn = self.blobs.turn()?.ok_or(SweepError::BackUp)?;
+        let _turn = self.blobs.turn()?.ok_or(GarbageError::BackUp)?;
         if !is_rehearsal {
             or_later(self.forget().await)?;
-            or_later(uploads::sweep(&self.storage, &self.readers).await)?;
+            or_later(uploads::collect_garbage(&self.storage, &self.readers).await)?;
         }
         let before = SystemTime::now() - grace.max(GRACE_MIN);
         let (_, known) = self.follow(std::mem::take(wanted)).await?;
         let (storage, blobs) = (self.storage.clone(), self.blobs.clone());
         let swept = tokio::task::spawn_blocking(move || {
             let mut is_named = |workspace, digest: &BlobId| is_named(&storage, workspace, digest);
-            (blobs.sweep(&known, &mut is_named, before, is_rehearsal), known)
+            (blobs.collect_garbage(&known, &mut is_named, before, is_rehearsal), known)
         });
-        let (swept, known) = swept.await.map_err(|_| SweepError::Panicked)?;
+        let (swept, known) = swept.await.map_err(|_| GarbageError::Panicked)?;
         *wanted = known;
         Ok(swept?)
     }
 
     /// What has become unwanted or was brought, and is on no list and in no row now.
-    async fn changes(&self, wanted: &mut Wanted) -> Result<Removed, SweepError> {
+    async fn changes(&self, wanted: &mut ReferencedBytes) -> Result<Removed, GarbageError> {
         self.check()?;
-        let _turn = self.blobs.turn()?.ok_or(SweepError::BackUp)?;
+        let _turn = self.blobs.turn()?.ok_or(GarbageError::BackUp)?;
         or_later(self.forget().await)?;
         let grace = self.retention.grace;
         let limit = Wall(clock::unix_us().saturating_sub(grace.as_micros() as u64));
-        let unwanted =
-            self.storage.readers.read(move |reader| reader.unwanted(limit, ROUND_MAX)).await?;
+        let unreferenced =
+            self.storage.readers.read(move |reader| reader.unreferenced(limit, ROUND_MAX)).await?;
         let mut doubted = self.blobs.take_doubted();
         let (dropped, known) = self.follow(std::mem::take(wanted)).await?;
         doubted.extend(dropped);
         let (storage, blobs) = (self.storage.clone(), self.blobs.clone());
         let before = SystemTime::now() - grace.max(GRACE_MIN);
         let looked = tokio::task::spawn_blocking(move || {
-            let settled = settle(&storage, &blobs, &known, before, &unwanted, doubted);
+            let settled = settle(&storage, &blobs, &known, before, &unreferenced, doubted);
             (settled, known)
         });
-        let (settled, known) = looked.await.map_err(|_| SweepError::Panicked)?;
+        let (settled, known) = looked.await.map_err(|_| GarbageError::Panicked)?;
         *wanted = known;
         let (files, swept) = settled?;
         if !files.is_empty() {
             let settled = self.storage.say(StorageCommand::Settle { files, before: limit }).await;
             debug_assert!(!matches!(settled, Ok(Err(_))), "nothing refuses this");
-            or_later(settled.map(drop).map_err(SweepError::from))?;
+            or_later(settled.map(drop).map_err(GarbageError::from))?;
         }
         Ok(swept)
     }
 
     /// Until the next round. Meanwhile the blocks of refused uploads go. Says whether something failed, so that it is not
     /// known any more which lists there were, and what was on them.
-    async fn pause(&self, wanted: &mut Wanted) -> bool {
+    async fn pause(&self, wanted: &mut ReferencedBytes) -> bool {
         let next = tokio::time::Instant::now() + PAUSE;
         let mut has_failed = false;
         loop {
@@ -189,7 +189,7 @@ impl Sweeper {
     }
 
     /// Whether it failed halfway.
-    async fn drop_refused(&self, wanted: &mut Wanted) -> bool {
+    async fn drop_refused(&self, wanted: &mut ReferencedBytes) -> bool {
         match self.dropped(wanted).await {
             Ok(Removed { files, bytes, .. }) => {
                 info!(files, bytes, "blocks of refused uploads are gone");
@@ -198,15 +198,15 @@ impl Sweeper {
             // They are noted as unwanted, and go with the others.
             Err(failed) => {
                 warn!(error = %ErrorChain(&failed), "blocks of refused uploads stay for now");
-                !matches!(failed, SweepError::BackUp)
+                !matches!(failed, GarbageError::BackUp)
             }
         }
     }
 
     /// Removes the files of blocks that were dropped, unless something else names them, or wanted them since.
-    async fn dropped(&self, wanted: &mut Wanted) -> Result<Removed, SweepError> {
+    async fn dropped(&self, wanted: &mut ReferencedBytes) -> Result<Removed, GarbageError> {
         self.check()?;
-        let _turn = self.blobs.turn()?.ok_or(SweepError::BackUp)?;
+        let _turn = self.blobs.turn()?.ok_or(GarbageError::BackUp)?;
         let files = self.storage.refused.take_dropped();
         let (off_lists, known) = self.follow(std::mem::take(wanted)).await?;
         let (storage, blobs) = (self.storage.clone(), self.blobs.clone());
@@ -223,7 +223,7 @@ impl Sweeper {
             off_lists.iter().for_each(|(workspace, digest)| blobs.doubt(*workspace, *digest));
             (removing.map(|()| removed), known)
         });
-        let (removed, known) = looked.await.map_err(|_| SweepError::Panicked)?;
+        let (removed, known) = looked.await.map_err(|_| GarbageError::Panicked)?;
         *wanted = known;
         Ok(removed?)
     }
@@ -231,19 +231,19 @@ impl Sweeper {
     /// The lists of jobs as they are now, and what was on those that are not any more.
     async fn follow(
         &self,
-        mut wanted: Wanted,
-    ) -> Result<(BTreeSet<(WorkspaceId, BlobId)>, Wanted), SweepError> {
+        mut wanted: ReferencedBytes,
+    ) -> Result<(BTreeSet<(WorkspaceId, BlobId)>, ReferencedBytes), GarbageError> {
         let now = self.readers.read(|reader| reader.wanted_trees()).await?;
         let blobs = self.blobs.clone();
         let followed = tokio::task::spawn_blocking(move || {
             let dropped = wanted.follow(&blobs, &now)?;
             Ok::<_, BlobError>((dropped, wanted))
         });
-        Ok(followed.await.map_err(|_| SweepError::Panicked)??)
+        Ok(followed.await.map_err(|_| GarbageError::Panicked)??)
     }
 
     /// Blocks that were given up, and containers whose workspace is gone.
-    async fn forget(&self) -> Result<(), SweepError> {
+    async fn forget(&self) -> Result<(), GarbageError> {
         let (storage, readers) = (&self.storage, &self.readers);
         let lifetime_us = self.retention.blocks.as_micros() as u64;
         let limit_us = clock::unix_us().saturating_sub(lifetime_us);
@@ -264,9 +264,9 @@ impl Sweeper {
 }
 
 /// While no row can be written, files go all the same: on a full disk that is what helps.
-fn or_later(written: Result<(), SweepError>) -> Result<(), SweepError> {
+fn or_later(written: Result<(), GarbageError>) -> Result<(), GarbageError> {
     match written {
-        Err(SweepError::Unavailable(why)) if why != Unavailable::Unchecked => {
+        Err(GarbageError::Unavailable(why)) if why != Unavailable::Unchecked => {
             warn!(%why, "rows that are not needed any more stay until the next sweep");
             Ok(())
         }
@@ -278,9 +278,9 @@ fn or_later(written: Result<(), SweepError>) -> Result<(), SweepError> {
 fn settle(
     storage: &Storage,
     blobs: &Blobs,
-    wanted: &Wanted,
+    wanted: &ReferencedBytes,
     before: SystemTime,
-    unwanted: &[(WorkspaceId, BlobId)],
+    unreferenced: &[(WorkspaceId, BlobId)],
     doubted: BTreeSet<(WorkspaceId, BlobId)>,
 ) -> Result<(Vec<(WorkspaceId, BlobId)>, Removed), BlobError> {
     let mut settled = Vec::new();
@@ -294,7 +294,7 @@ fn settle(
         removed.add(bytes);
         Ok(bytes.is_some())
     };
-    for file in unwanted {
+    for file in unreferenced {
         if look(file)? {
             settled.push(*file);
         }
@@ -323,7 +323,7 @@ mod tests {
         let (storage, blobs) = (app.storage.clone(), app.blobs.clone());
         let (readers, retention) = (app.readers.clone(), app.retention);
         let mut sweeper = Sweeper { storage, blobs, readers, retention };
-        let mut wanted = Wanted::default();
+        let mut wanted = ReferencedBytes::default();
         assert!(!sweeper.drop_refused(&mut wanted).await, "nothing failed");
         // The lists of jobs cannot be read any more.
         let open = |path: &Path| Ok(Box::new(SqliteReader::open(path)?) as Box<dyn Reader>);

@@ -6,37 +6,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 
 /// Cheap to clone.
-pub struct InTurn<K>(Arc<Mutex<BTreeMap<K, Arc<Lock<()>>>>>);
+pub struct KeyedLock<K>(Arc<Mutex<BTreeMap<K, Arc<Lock<()>>>>>);
 
-impl<K> Default for InTurn<K> {
-    fn default() -> InTurn<K> {
-        InTurn(Arc::default())
+impl<K> Default for KeyedLock<K> {
+    fn default() -> KeyedLock<K> {
+        KeyedLock(Arc::default())
     }
 }
 
-impl<K> Clone for InTurn<K> {
-    fn clone(&self) -> InTurn<K> {
-        InTurn(self.0.clone())
+impl<K> Clone for KeyedLock<K> {
+    fn clone(&self) -> KeyedLock<K> {
+        KeyedLock(self.0.clone())
     }
 }
 
-impl<K: Ord + Clone> InTurn<K> {
+impl<K: Ord + Clone> KeyedLock<K> {
     fn busy(&self) -> MutexGuard<'_, BTreeMap<K, Arc<Lock<()>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub async fn turn(&self, key: K) -> MyTurn<K> {
+    pub async fn turn(&self, key: K) -> KeyedGuard<K> {
         let lock = self.busy().entry(key.clone()).or_default().clone();
         // Made first: whoever gives up waiting leaves nothing behind.
-        let mut turn = MyTurn { all: self.clone(), key, held: None };
+        let mut turn = KeyedGuard { all: self.clone(), key, held: None };
         turn.held = Some(lock.lock_owned().await);
         turn
     }
 
     /// The same for a thread that may wait.
-    pub fn wait(&self, key: K) -> MyTurn<K> {
+    pub fn wait(&self, key: K) -> KeyedGuard<K> {
         let lock = self.busy().entry(key.clone()).or_default().clone();
-        let mut turn = MyTurn { all: self.clone(), key, held: None };
+        let mut turn = KeyedGuard { all: self.clone(), key, held: None };
         turn.held = Some(lock.blocking_lock_owned());
         turn
     }
@@ -48,13 +48,13 @@ impl<K: Ord + Clone> InTurn<K> {
 }
 
 /// Until this is dropped.
-pub struct MyTurn<K: Ord + Clone> {
-    all: InTurn<K>,
+pub struct KeyedGuard<K: Ord + Clone> {
+    all: KeyedLock<K>,
     key: K,
     held: Option<OwnedMutexGuard<()>>,
 }
 
-impl<K: Ord + Clone> Drop for MyTurn<K> {
+impl<K: Ord + Clone> Drop for KeyedGuard<K> {
     fn drop(&mut self) {
         let mut busy = self.all.busy();
         self.held = None;

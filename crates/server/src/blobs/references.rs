@@ -13,7 +13,7 @@ use super::{BlobError, Blobs};
 /// Eight bytes of a digest for every file. Two that agree in them are taken for one: then a file stays that could go, until
 /// the server starts again.
 #[derive(Default)]
-pub struct Wanted {
+pub struct ReferencedBytes {
     lists: BTreeMap<(WorkspaceId, TreeId), Box<[u64]>>,
     /// How often each is named.
     counts: BTreeMap<(WorkspaceId, u64), u32>,
@@ -25,7 +25,7 @@ fn short(digest: &BlobId) -> u64 {
     u64::from_be_bytes(first)
 }
 
-impl Wanted {
+impl ReferencedBytes {
     pub fn names(&self, (workspace, digest): &Key) -> bool {
         self.counts.contains_key(&(*workspace, short(digest)))
     }
