@@ -48,7 +48,7 @@ test test-core test-rust: export MUSTER_TEST_REQUIRE_ALL := $(shell [ "$$(id -u)
 run: setup-rust setup-uv ## build, start a server, run a first training job on it, stay up
 	@scripts/need 'python3 --version' python3
 	@scripts/build-quick
-	@MUSTER_BIN="$(TARGET)/quick/muster" scripts/first-light
+	@MUSTER_BIN="$(TARGET)/quick/muster" scripts/first-run
 
 test: ## check, then every test, also with the real Azure clients; ends with how long each stage took
 	$(if $(K),$(error K selects tests of test-core, test-rust and test-clients; make test runs all of them))
