@@ -129,7 +129,7 @@ def test_metrics_tell_what_happened(session, server, finished_job):
     assert outcomes == {"built", "failed"}
     assert total(there, "muster_scale_decisions_total", direction="up", reason="jobs") >= 1
     assert total(there, "muster_cost_total", category="run", currency="USD", **cpu) > 0
-    assert total(there, "muster_useless_node_starts_total", **cpu) == 0
+    assert total(there, "muster_unused_node_starts_total", **cpu) == 0
     assert total(there, "muster_build_info") == 1
     assert total(there, "process_resident_memory_bytes") > 1e6
     route = f"{WS.replace(SUBSCRIPTION, '{}').replace(RESOURCE_GROUP, '{}')}/computes/{{}}"
@@ -343,6 +343,6 @@ def test_long_polls_of_nodes_do_not_hold_up_a_stop(own):  # noqa: F811
     again = own(folder=server.folder)  # Nodes outlive their server.
     again.muster("compute", "delete", "-n", "cpu", "--yes", *WORKSPACE_FLAGS)
     found = samples(again.session().get(again.url + "/metrics").text)
-    assert total(found, "muster_useless_node_starts_total", cluster="(deleted)") == 1
+    assert total(found, "muster_unused_node_starts_total", cluster="(deleted)") == 1
     assert total(found, "muster_scale_decisions_total", direction="down", reason="deleted") == 1
     assert again.stop() == 0

@@ -188,9 +188,9 @@ impl Counts {
             }
         };
         let preempted = "Low-priority nodes that the provider took back.";
-        simple("muster_preemptions_total", preempted, |tally| tally.preemptions);
+        simple("muster_evictions_total", preempted, |tally| tally.preemptions);
         let useless = "Nodes that came up and went without a job.";
-        simple("muster_useless_node_starts_total", useless, |tally| tally.useless_starts);
+        simple("muster_unused_node_starts_total", useless, |tally| tally.useless_starts);
     }
 }
 
@@ -319,8 +319,8 @@ mod tests {
         counts.write(&mut text, &Present::default());
         let page = text.into_page();
         for line in [
-            "muster_preemptions_total",
-            "muster_useless_node_starts_total",
+            "muster_evictions_total",
+            "muster_unused_node_starts_total",
             "muster_node_start_seconds_count",
         ] {
             let line = format!(
