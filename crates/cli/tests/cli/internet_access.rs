@@ -28,7 +28,7 @@ fn jobs_that_share_a_node_all_get_out() {
     }
     if std::env::var_os(INSIDE).is_none() {
         let setup = format!("ip link set lo up; ip addr add {OUTSIDE}/32 dev lo");
-        return run_apart("ways_out::jobs_that_share_a_node_all_get_out", &setup, INSIDE);
+        return run_apart("internet_access::jobs_that_share_a_node_all_get_out", &setup, INSIDE);
     }
     let door = TcpListener::bind((OUTSIDE, 80)).expect("nobody else is here");
     std::thread::spawn(move || answer_all_at_once(&door));
