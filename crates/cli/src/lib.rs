@@ -42,6 +42,7 @@ mod launcher;
 mod lock;
 mod logging;
 mod login;
+mod man;
 mod monitor;
 mod names;
 mod nearest;
@@ -143,6 +144,7 @@ enum Command {
     Quota(quota::Command),
     Sim(sim::Args),
     Completion(completion::Args),
+    Man(man::Args),
     Agent(agent::Args),
     Helper(helper::Args),
     Launcher(launcher::Args),
@@ -211,6 +213,7 @@ fn run(command: Command) -> CliResult {
         Command::Whatif(args) => whatif::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Completion(args) => completion::run(&args),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Agent(args) => agent::run(args),
         Command::Helper(args) => helper::run(args),
         Command::Launcher(args) => launcher::run(args),
@@ -301,6 +304,7 @@ mod tests {
             "muster agent",
             "muster helper",
             "muster launcher",
+            "muster man",
             "muster sim",
             "muster whatif",
             "muster login",
