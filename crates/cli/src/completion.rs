@@ -12,6 +12,13 @@ use crate::output;
 /// By this variable the script calls this binary, with the shell's name in it.
 const VARIABLE: &str = "MUSTER_COMPLETE";
 
+/// When zsh loads the script from a folder of $fpath, it runs it to complete the first word. The script of clap_complete only
+/// registers its function then, so without this the first Tab in each shell would do nothing.
+const ZSH_FIRST_CALL: &str = r#"if [[ $funcstack[1] == _muster ]]; then
+    _clap_dynamic_completer_muster "$@"
+fi
+"#;
+
 /// Print a script that lets a shell complete commands, flags and names
 ///
 /// For bash: muster completion bash > ~/.local/share/bash-completion/completions/muster; for zsh put it as
@@ -31,6 +38,9 @@ pub fn run(args: &Args) -> CliResult {
     let mut script = Vec::new();
     let written = shell.write_registration(VARIABLE, "muster", "muster", "muster", &mut script);
     written.map_err(|why| Failure::error(format!("cannot write the script: {why}")))?;
+    if args.shell == "zsh" {
+        script.extend_from_slice(ZSH_FIRST_CALL.as_bytes());
+    }
     output::bytes(&script)
 }
 

@@ -98,6 +98,11 @@ fn every_shell_gets_a_script_that_calls_us() {
         assert!(script.contains("MUSTER_COMPLETE"), "{shell}: {script}");
     }
     assert_eq!(site.run(&["completion", "tcsh"]).code, 2);
+    // zsh loads a file of $fpath by its first line, and runs it for the first word that is completed.
+    let script = site.text(&["completion", "zsh"]);
+    assert!(script.starts_with("#compdef muster\n"), "{script}");
+    let call = "if [[ $funcstack[1] == _muster ]]; then\n    _clap_dynamic_completer_muster";
+    assert!(script.contains(call), "{script}");
 }
 
 /// What bash does when somebody presses tab behind these words.
