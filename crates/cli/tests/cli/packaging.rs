@@ -75,9 +75,37 @@ fn the_helpers_unit_fits_the_servers() {
     let after = |flag: &str| words[words.iter().position(|word| *word == flag).expect(flag) + 1];
     assert!(server.contains(&format!("Environment=MUSTER_HELPER_SOCKET={}\n", after("--listen"))));
     assert!(server.contains(&format!("Environment=MUSTER_STATE_DIR={}\n", after("--state-dir"))));
+    assert!(server.contains("Environment=MUSTER_CONFIG=%E/muster/muster.toml\n"));
     assert_eq!(value(&server, "User"), after("--user"));
     assert_eq!(value(&helper, "KillMode"), "process", "nodes outlive their helper");
     check_flags(&words);
+}
+
+/// The program accepts every setting in the configuration file of the package, and has the defaults that it shows.
+#[test]
+fn the_configuration_file_shows_the_defaults() {
+    let key = |line: &str| {
+        let (key, _) = line.split_once(" = ")?;
+        key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-').then(|| key.to_owned())
+    };
+    let shipped = unit("muster.toml");
+    let commented = shipped.lines().filter_map(|line| line.strip_prefix("# "));
+    let settings: Vec<&str> = commented.filter(|line| key(line).is_some()).collect();
+    let site = Site::empty();
+    let file = site.folder().join("all.toml");
+    std::fs::write(&file, settings.join("\n")).expect("written");
+    let file = file.to_str().expect("text");
+    let taken = site.text(&["serve", "--config", file, "--print-config"]);
+    let usual = site.text(&["serve", "--print-config"]);
+    let mut differing = Vec::new();
+    for setting in &settings {
+        assert!(taken.lines().any(|line| line == *setting), "{setting}");
+        if !usual.lines().any(|line| line == *setting) {
+            differing.extend(key(setting));
+        }
+    }
+    // Their defaults depend on the machine or on the command, or they have none.
+    assert_eq!(differing, ["public-host", "tls-cert", "tls-key", "egress"]);
 }
 
 fn check_flags(words: &[&str]) {
