@@ -74,15 +74,31 @@ impl Identity {
             && boot_id().is_ok_and(|boot| boot == self.boot)
     }
 
-    /// Whether it is over for certain. `/proc` can hide processes of other users: one that is only not seen may live.
+    /// Whether it has ended for certain. `/proc` can hide processes of other users: one that is only not seen may live.
+    ///
+    /// Containers mount an id of their own over the kernel's id of the boot, and systemd hides that mount from some services.
+    /// So a different boot proves nothing about a process that is there.
     pub fn has_surely_ended(&self) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return true };
-        if boot_id().is_ok_and(|boot| boot != self.boot) {
-            return true;
-        }
         match Stat::of(self.pid) {
             Some(stat) => !stat.is_alive() || stat.start_ticks != self.start_ticks,
-            None => test_kill_process(pid) == Err(rustix::io::Errno::SRCH),
+            None => {
+                boot_id().is_ok_and(|boot| boot != self.boot)
+                    || test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+            }
+        }
+    }
+
+    /// Waits until it [has surely ended](Self::has_surely_ended), and says whether that came in time.
+    pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
+            return Ok(true);
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // Compared after the opening, as below.
+            Ok(fd) if !self.has_surely_ended() => Handle { fd }.wait(at_most),
+            Ok(_) | Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Ok(true),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -187,9 +203,22 @@ mod tests {
         assert!(!later.is_alive() && later.has_surely_ended() && !own.has_surely_ended());
         assert!(later.open().unwrap().is_none());
         let other_boot = Identity { boot: "other".into(), ..own.clone() };
-        assert!(other_boot.open().unwrap().is_none() && other_boot.has_surely_ended());
+        assert!(other_boot.open().unwrap().is_none());
         // The kernel gives out no pid as large as this.
-        assert!(Identity { pid: 1 << 30, ..own }.has_surely_ended());
+        let none = Identity { pid: 1 << 30, ..own };
+        assert!(none.has_surely_ended() && none.wait(Duration::ZERO).unwrap());
+    }
+
+    #[test]
+    fn in_a_container_with_two_ids_of_the_boot_a_process_that_is_there_has_not_ended() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let seen = Identity::of(child.id()).unwrap().unwrap();
+        let recorded = Identity { boot: "the container's own".into(), ..seen };
+        assert!(!recorded.has_surely_ended() && !recorded.wait(Duration::ZERO).unwrap());
+        child.kill().unwrap();
+        assert!(recorded.wait(Duration::from_secs(10)).unwrap() && recorded.has_surely_ended());
+        child.wait().unwrap();
+        assert!(recorded.wait(Duration::ZERO).unwrap() && recorded.has_surely_ended());
     }
 
     #[test]
