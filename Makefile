@@ -34,7 +34,7 @@ AT_ONCE := $(shell echo $$(( $$(nproc) * 2 )))
 export K
 PYTEST := .venv/bin/python -m pytest --quiet --disable-warnings
 
-.PHONY: help run test test-setup test-all test-core test-rust test-clients check soak conformance bench fuzz setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-shells setup-mpi setup-uv setup-browser
+.PHONY: help run package test test-setup test-all test-core test-rust test-clients check soak conformance bench fuzz setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-package setup-shells setup-mpi setup-uv setup-browser
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -50,6 +50,11 @@ run: setup-rust setup-uv ## build, start a server, run a first training job on i
 	@scripts/build-quick
 	@MUSTER_BIN="$(TARGET)/quick/muster" scripts/first-run
 
+# Packages have every feature, because their users cannot build another binary.
+package: setup-rust setup-package ## an optimised build as a Debian package and as an archive, in target/package
+	cargo build --release -p muster-cli --features object-store
+	@scripts/package "$(TARGET)/release/muster" "$(TARGET)/package"
+
 test: ## check, then every test, also with the real Azure clients; ends with how long each stage took
 	$(if $(K),$(error K selects tests of test-core, test-rust and test-clients; make test runs all of them))
 	@scripts/stages $(MAKE) --no-print-directory test-all
@@ -60,13 +65,13 @@ test-all: check
 	@scripts/stage scripts .venv/bin/python -m pytest --quiet scripts
 	@scripts/stage promises scripts/conformance --check
 
-test-setup: setup-systemd setup-shells setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3)
+test-setup: setup-systemd setup-package setup-shells setup-mpi setup-uv setup-browser $(CLIENTS) $(AZ) $(NODE) $(V1) $(S3)
 
 test-core: setup-nextest ## the tests of decisions, store and simulator, or those whose name matches K=...
 	@scripts/stage core cargo nextest run -p muster-core -p muster-store -p muster-sim --features muster-sim/planted-bugs \
 		$(if $(K),-E "test(/$$K/)")
 
-test-rust: setup-nextest setup-systemd setup-mpi setup-uv ## every Rust test, or those whose name matches K=...
+test-rust: setup-nextest setup-systemd setup-package setup-mpi setup-uv ## every Rust test, or those whose name matches K=...
 	@scripts/stage compile cargo nextest run --no-run --workspace --features $(FEATURES)
 	@scripts/stage rust cargo nextest run --workspace --features $(FEATURES) --test-threads $(AT_ONCE) $(if $(K),-E "test(/$$K/)")
 
@@ -96,7 +101,7 @@ fuzz: setup-rust setup-cxx ## every parser under libFuzzer, for FUZZ_SECONDS (60
 check: setup-rust setup-deny $(TOOLS) ## format, clippy, dependency policy, spelling
 	@scripts/stage format cargo fmt --all --check
 	@scripts/stage spelling .tools/venv/bin/typos
-	@scripts/stage ruff .tools/venv/bin/ruff check bench clients examples scripts scripts/conformance
+	@scripts/stage ruff .tools/venv/bin/ruff check bench clients examples scripts scripts/conformance scripts/third-party
 	@scripts/stage deny cargo deny check bans licenses sources
 	@scripts/stage clippy cargo clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
 	@scripts/stage clippy-lean cargo clippy --workspace -- -D warnings
@@ -120,13 +125,18 @@ setup-nextest: setup-rust
 setup-deny: setup-rust
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked --debug cargo-deny
 
-# For a test of the units in packaging/, for nodes' way out, and for machines and disks that tests make.
+# For tests of the units in packaging/ and of the package, for nodes' way out, and for machines and disks that tests make.
 setup-systemd:
 	@scripts/need 'systemd-analyze --version' systemd
+	@scripts/need 'systemd-nspawn --version' systemd-container
 	@scripts/need 'slirp4netns --version' slirp4netns
 	@scripts/need 'ip -V' iproute2
 	@scripts/need 'mkfs.ext4 -V && mount --version' e2fsprogs mount
 	@scripts/need 'openssl version' openssl
+
+setup-package:
+	@scripts/need 'python3 --version' python3
+	@scripts/need 'dpkg-deb --version && dpkg-shlibdeps --version && strip --version' dpkg-dev binutils
 
 # For a test of `muster env`. Tests run in parallel, so they cannot install it themselves.
 setup-shells:

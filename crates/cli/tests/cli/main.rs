@@ -38,6 +38,7 @@ mod mpi;
 mod nodes;
 mod output;
 mod own_log;
+mod package;
 mod packaging;
 mod post_mortems;
 mod prying;
