@@ -30,6 +30,7 @@ use crate::app::App;
 use crate::blobs::{BlobError, Held};
 use crate::logs::LogKey;
 use crate::registered;
+use crate::room::Kind;
 use crate::storage::Unavailable;
 
 /// Jobs that are shown something new at the same time.
@@ -265,7 +266,7 @@ async fn show_log(
     let workspace = container.workspace;
     let log = LogKey { job: view.job.id, epoch: last.epoch, rank };
     let copied = tokio::task::spawn_blocking(move || -> Result<Held, ArtifactError> {
-        let mut incoming = blobs.begin(workspace, None)?;
+        let mut incoming = blobs.begin(workspace, None, Kind::Upload)?;
         let mut at = 0;
         loop {
             let piece = logs.read(log, at).map_err(ArtifactError::Log)?;

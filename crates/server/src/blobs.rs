@@ -206,6 +206,7 @@ impl Blobs {
         wanted: &TreeId,
         text: &[u8],
         bytes_max: u64,
+        kind: room::Kind,
     ) -> Result<Listed, BlobError> {
         let found = tree_of(text);
         if found != *wanted {
@@ -217,17 +218,20 @@ impl Blobs {
             return Err(BlobError::TooLarge { limit: bytes_max });
         }
         let missing = self.missing(workspace, &tree)?;
-        // Files may be mostly holes, so what each takes is checked when it comes; that there is no room at all is said now.
-        self.check_room(0)?;
-        self.check_share(workspace, u64::from(!missing.is_empty()))?;
         let as_blob = BlobId(wanted.0);
-        if missing.is_empty() && !self.has(workspace, &as_blob)? {
-            // The names of files are on disk before the list is.
-            self.sync_folders(workspace, tree.files().iter().map(|file| file.digest))?;
-            let mut incoming = self.begin(workspace, Some(text.len() as u64))?;
-            incoming.write(text)?;
-            incoming.keep(&as_blob)?;
-            self.sync_folders(workspace, [as_blob])?;
+        // What is there already needs no room: a job whose code was sent before can be submitted again.
+        if !missing.is_empty() || !self.has(workspace, &as_blob)? {
+            // Files may be mostly holes, so what each takes is checked when it comes; that there is no room at all is said now.
+            self.check_room(0, kind)?;
+            self.check_share(workspace, u64::from(!missing.is_empty()))?;
+            if missing.is_empty() {
+                // The names of files are on disk before the list is.
+                self.sync_folders(workspace, tree.files().iter().map(|file| file.digest))?;
+                let mut incoming = self.begin(workspace, Some(text.len() as u64), kind)?;
+                incoming.write(text)?;
+                incoming.keep(&as_blob)?;
+                self.sync_folders(workspace, [as_blob])?;
+            }
         }
         // Nobody names it yet, and perhaps nobody ever will.
         self.gate.doubt(workspace, as_blob);
@@ -306,17 +310,17 @@ impl Blobs {
         }
     }
 
-    fn check_room(&self, bytes: u64) -> Result<(), BlobError> {
-        self.room.check(bytes, room::Kind::Usual).map_err(|why| match why {
+    fn check_room(&self, bytes: u64, kind: room::Kind) -> Result<(), BlobError> {
+        self.room.check(bytes, kind).map_err(|why| match why {
             full @ NoRoom::Full { .. } => BlobError::Full(full),
             NoRoom::Io(why) => BlobError::Io(why),
         })
     }
 
-    fn failed(&self, why: io::Error) -> BlobError {
+    fn failed(&self, why: io::Error, kind: room::Kind) -> BlobError {
         match why.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                self.check_room(u64::MAX).err().unwrap_or(BlobError::Io(why))
+                self.check_room(u64::MAX, kind).err().unwrap_or(BlobError::Io(why))
             }
             _ => BlobError::Io(why),
         }

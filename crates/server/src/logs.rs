@@ -220,7 +220,7 @@ impl Logs {
         bytes: &'b [u8],
         reserve: impl Fn(u64, room::Kind) -> Result<Reserved, BlobError>,
     ) -> Result<(&'b [u8], Reserved), AppendError> {
-        let kind = room::Kind::Usual;
+        let kind = room::Kind::OfJob;
         let mut fits = self.room.fits(bytes.len() as u64, kind)?;
         let reserved = match reserve(fits, kind) {
             Err(BlobError::ShareUsed { used, limit, .. }) if used < limit => {

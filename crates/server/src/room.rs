@@ -1,5 +1,6 @@
 //! How much of the server's disk is left. What jobs and clients bring (files, blobs, logs) is refused before it takes the
-//! last of it: without some room the server could not write down what happens.
+//! last of it: without some room the server could not write down what happens. Clients are refused first, so that uploads
+//! of some do not cost others what their jobs leave.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use muster_sandbox::node::disk;
 pub struct Room {
     dir: PathBuf,
     /// What stays free, by the size of the disk.
-    reserve: KeptFree,
+    kept: Kept,
     /// What counts as taken although it is free: nodes that are limited by quotas may still write it.
     promised: fn(&Path) -> u64,
     /// That, and when it was asked for: it costs a walk through all quotas, and every append to a log wants it.
@@ -24,81 +25,77 @@ pub struct Room {
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
-enum KeptFree {
+enum Kept {
     OfDisk,
     #[cfg(test)]
-    Fixed(u64),
+    Fixed {
+        store: u64,
+        jobs: u64,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum NoRoom {
     #[error(
-        "the server's disk is full: {free} bytes are free, and {reserve} are kept; free some, or send less"
+        "the server's disk is full: {free} bytes are free, and {kept} are kept for {whom}; free some, or send less"
     )]
-    Full { free: u64, reserve: u64 },
+    Full { free: u64, kept: u64, whom: &'static str },
     #[error("cannot tell how much of the server's disk is free")]
     Io(#[source] io::Error),
 }
 
-/// How much of the reserve may be used.
+/// What is brought, which decides how much of the disk stays free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing of it.
-    Usual,
-    /// The last lines of a log, once, which say what is missing: all but an eighth.
+    /// What clients send: blobs, code, and everything that goes to a signed address. The store's part stays free, and the
+    /// jobs' part.
+    Upload,
+    /// What nodes send of a job: files that it leaves, and logs. The store's part stays free.
+    OfJob,
+    /// The last lines of a log, once, which say what is missing: an eighth of the store's part stays free.
     LastLines,
 }
 
 impl Room {
     /// Of the disk that this folder is on.
     pub fn of(dir: PathBuf) -> Room {
-        Room {
-            dir,
-            reserve: KeptFree::OfDisk,
-            promised: disk::promised_by_quotas,
-            known: Arc::default(),
-        }
+        Room { dir, kept: Kept::OfDisk, promised: disk::promised_by_quotas, known: Arc::default() }
     }
 
-    /// The same with another reserve.
+    /// The same with another reserve for the store, and nothing for jobs.
     #[cfg(test)]
-    pub fn with_reserve(dir: PathBuf, reserve_bytes: u64) -> Room {
-        Room {
-            dir,
-            reserve: KeptFree::Fixed(reserve_bytes),
-            promised: |_| 0,
-            known: Arc::default(),
-        }
+    pub fn with_reserve(dir: PathBuf, store: u64) -> Room {
+        Room::keeping(dir, store, 0)
+    }
+
+    #[cfg(test)]
+    pub fn keeping(dir: PathBuf, store: u64, jobs: u64) -> Room {
+        Room { dir, kept: Kept::Fixed { store, jobs }, promised: |_| 0, known: Arc::default() }
     }
 
     /// Whether so many bytes more can be taken.
     pub fn check(&self, wanted: u64, kind: Kind) -> Result<(), NoRoom> {
-        let (free, reserve) = self.free_and_reserve(kind)?;
-        match free >= wanted.saturating_add(reserve) {
+        let (free, kept) = self.free_and_kept(kind)?;
+        match free >= wanted.saturating_add(kept) {
             true => Ok(()),
-            false => Err(NoRoom::Full { free, reserve }),
+            false => Err(full(free, kept, kind)),
         }
     }
 
     /// How many of these bytes can be taken: at least one, of at least one.
     pub fn fits(&self, wanted: u64, kind: Kind) -> Result<u64, NoRoom> {
-        let (free, reserve) = self.free_and_reserve(kind)?;
-        match free.saturating_sub(reserve).min(wanted) {
-            0 if wanted > 0 => Err(NoRoom::Full { free, reserve }),
+        let (free, kept) = self.free_and_kept(kind)?;
+        match free.saturating_sub(kept).min(wanted) {
+            0 if wanted > 0 => Err(full(free, kept, kind)),
             fits => Ok(fits),
         }
     }
 
-    fn free_and_reserve(&self, kind: Kind) -> Result<(u64, u64), NoRoom> {
+    fn free_and_kept(&self, kind: Kind) -> Result<(u64, u64), NoRoom> {
         let DiskSpace { free_bytes: free, bytes, .. } =
             DiskSpace::of(&self.dir).map_err(NoRoom::Io)?;
         let free = free.saturating_sub(self.promised());
-        let reserve = self.reserve(bytes);
-        let reserve = match kind {
-            Kind::Usual => reserve,
-            Kind::LastLines => reserve / 8,
-        };
-        Ok((free, reserve))
+        Ok((free, self.kept(bytes, kind)))
     }
 
     fn promised(&self) -> u64 {
@@ -114,13 +111,26 @@ impl Room {
         }
     }
 
-    fn reserve(&self, disk_bytes: u64) -> u64 {
-        match self.reserve {
-            KeptFree::OfDisk => disk::reserve(disk_bytes),
+    fn kept(&self, disk_bytes: u64, kind: Kind) -> u64 {
+        let (store, jobs) = match self.kept {
+            Kept::OfDisk => (disk::reserve(disk_bytes), disk::kept_for_jobs(disk_bytes)),
             #[cfg(test)]
-            KeptFree::Fixed(bytes) => bytes,
+            Kept::Fixed { store, jobs } => (store, jobs),
+        };
+        match kind {
+            Kind::Upload => store.saturating_add(jobs),
+            Kind::OfJob => store,
+            Kind::LastLines => store / 8,
         }
     }
+}
+
+fn full(free: u64, kept: u64, kind: Kind) -> NoRoom {
+    let whom = match kind {
+        Kind::Upload => "the server's store and for what jobs leave",
+        Kind::OfJob | Kind::LastLines => "the server's store",
+    };
+    NoRoom::Full { free, kept, whom }
 }
 
 #[cfg(test)]
@@ -130,19 +140,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_disk_keeps_a_small_reserve() {
+    fn a_small_disk_keeps_a_small_part() {
         let room = Room::of("/".into());
-        for (disk, reserve) in [(256 << 20, 16 << 20), (4 << 30, 256 << 20), (1 << 40, 512 << 20)] {
-            assert_eq!(room.reserve(disk), reserve);
+        for (disk, store, uploads) in [
+            (256 << 20, 16 << 20, 32 << 20),
+            (4 << 30, 256 << 20, 512 << 20),
+            (64 << 30, 512 << 20, (4 << 30) + (512 << 20)),
+            (1 << 40, 512 << 20, (16 << 30) + (512 << 20)),
+        ] {
+            assert_eq!(room.kept(disk, Kind::OfJob), store);
+            assert_eq!(room.kept(disk, Kind::Upload), uploads);
         }
+    }
+
+    /// Otherwise uploads of some take the space in which the jobs of others leave their files.
+    #[test]
+    fn uploads_end_where_what_jobs_leave_goes_on() {
+        let room = Room::keeping("/".into(), 0, u64::MAX);
+        let refused = room.check(1, Kind::Upload).expect_err("it is for jobs");
+        let words = refused.to_string();
+        for part in
+            ["bytes are free", "kept for the server's store and for what jobs leave", "free some"]
+        {
+            assert!(words.contains(part), "{words}");
+        }
+        room.check(1, Kind::OfJob).expect("there is room");
+        assert_eq!(room.fits(7, Kind::OfJob).expect("there is room"), 7);
     }
 
     #[test]
     fn what_nodes_were_promised_is_not_free() {
         let room = Room::with_reserve("/".into(), 0);
-        room.check(1, Kind::Usual).expect("there is room");
+        room.check(1, Kind::OfJob).expect("there is room");
         let promised = Room { promised: |_| u64::MAX, known: Arc::default(), ..room };
-        assert!(matches!(promised.check(1, Kind::Usual), Err(NoRoom::Full { free: 0, .. })));
+        assert!(matches!(promised.check(1, Kind::OfJob), Err(NoRoom::Full { free: 0, .. })));
         assert!(promised.fits(1, Kind::LastLines).is_err());
     }
 
@@ -153,30 +184,30 @@ mod tests {
         let room = Room { promised: asked, ..Room::with_reserve("/".into(), 0) };
         let began = Instant::now();
         for _ in 0..100 {
-            room.clone().check(0, Kind::Usual).expect("there is room");
+            room.clone().check(0, Kind::OfJob).expect("there is room");
         }
         assert!(ASKED.load(Ordering::Relaxed) <= 1 + began.elapsed().as_secs());
         let before = ASKED.load(Ordering::Relaxed);
         *room.known.lock().expect("no panic") =
             Instant::now().checked_sub(KNOWN_FOR).map(|at| (at, 0));
-        room.check(0, Kind::Usual).expect("there is room");
+        room.check(0, Kind::OfJob).expect("there is room");
         assert_eq!(ASKED.load(Ordering::Relaxed), before + 1, "it may have changed");
     }
 
     #[test]
     fn last_lines_may_use_most_of_the_reserve_and_others_take_what_is_left() {
-        let free = |room: &Room| match room.check(u64::MAX, Kind::Usual) {
+        let free = |room: &Room| match room.check(u64::MAX, Kind::OfJob) {
             Err(NoRoom::Full { free, .. }) => free,
             other => panic!("{other:?}"),
         };
         let some = free(&Room::with_reserve("/".into(), 0));
         let room = Room::with_reserve("/".into(), some + some / 2);
-        assert!(matches!(room.check(1, Kind::Usual), Err(NoRoom::Full { .. })));
+        assert!(matches!(room.check(1, Kind::OfJob), Err(NoRoom::Full { .. })));
         assert!(room.check(1, Kind::LastLines).is_ok());
-        assert!(matches!(room.fits(7, Kind::Usual), Err(NoRoom::Full { .. })));
+        assert!(matches!(room.fits(7, Kind::OfJob), Err(NoRoom::Full { .. })));
         assert_eq!(room.fits(7, Kind::LastLines).expect("there is room"), 7);
-        assert_eq!(room.fits(0, Kind::Usual).expect("nothing needs no room"), 0);
+        assert_eq!(room.fits(0, Kind::OfJob).expect("nothing needs no room"), 0);
         let all = Room::with_reserve("/".into(), 0);
-        assert!(all.fits(u64::MAX, Kind::Usual).expect("a part fits") < u64::MAX);
+        assert!(all.fits(u64::MAX, Kind::OfJob).expect("a part fits") < u64::MAX);
     }
 }

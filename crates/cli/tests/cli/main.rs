@@ -18,6 +18,7 @@ mod dry_run;
 mod everyday;
 mod files;
 mod full_disk;
+mod full_ends;
 mod full_writes;
 mod gangs;
 mod golden;

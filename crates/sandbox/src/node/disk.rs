@@ -41,10 +41,25 @@ const SHARE: u64 = 8;
 /// The most that is left to the server's store, of a large disk. Of a small one a sixteenth is.
 const RESERVE_MAX: u64 = 512 << 20;
 const RESERVE_PART: u64 = 16;
+/// A sixteenth of a disk is the most that one node's disk gets of it: an eighth of half.
+const JOBS_PART: u64 = 16;
+/// Enough for a large model, and little enough that a workstation whose disk is nearly full can still be used.
+const JOBS_MAX: u64 = 16 << 30;
 
 /// What nodes, logs and files of jobs leave free on a disk of this size, for the server's store.
 pub fn reserve(disk_bytes: u64) -> u64 {
     (disk_bytes / RESERVE_PART).min(RESERVE_MAX)
+}
+
+/// What uploads leave free beside the reserve, for the files and logs that jobs leave.
+pub fn kept_for_jobs(disk_bytes: u64) -> u64 {
+    (disk_bytes / JOBS_PART).min(JOBS_MAX)
+}
+
+/// What new nodes leave free. Where uploads have left no more than they must, nodes get half of the jobs' part, and the other
+/// half holds everything that is on their disks.
+fn kept_from_nodes(disk_bytes: u64) -> u64 {
+    reserve(disk_bytes) + kept_for_jobs(disk_bytes) / 2
 }
 
 /// Of the machine's disk, in bytes.
@@ -53,17 +68,17 @@ struct Space {
     free: u64,
     /// By the disks of nodes.
     taken: u64,
-    /// What is left to the store in any case.
-    reserve: u64,
+    /// What is left to the store and to what jobs leave, in any case.
+    kept: u64,
 }
 
 /// How large a disk a new node gets: at most what is wanted and its share of what is free, and a size of few, so that there
 /// are few templates.
 fn size(wanted: u64, space: Space) -> Result<u64, NodeError> {
-    let Space { free, taken, reserve } = space;
+    let Space { free, taken, kept } = space;
     // All nodes together get half: the rest is for what people bring and what jobs leave.
     let half = free.saturating_add(taken) / 2;
-    let left = half.saturating_sub(taken).min(free.saturating_sub(reserve));
+    let left = half.saturating_sub(taken).min(free.saturating_sub(kept));
     if left < BYTES_MIN {
         let mib = |bytes: u64| bytes >> 20;
         return Err(NodeError::new(format!(
@@ -200,7 +215,7 @@ fn space(nodes: &Path, user: Uid) -> Result<Space, NodeError> {
     Ok(Space {
         free: disk.free_bytes.saturating_sub(quotas.unused),
         taken: disks.saturating_add(quotas.limits),
-        reserve: reserve(disk.bytes),
+        kept: kept_from_nodes(disk.bytes),
     })
 }
 
@@ -354,7 +369,7 @@ mod tests {
         assert_eq!(reserve(1000 * GIB), 512 << 20);
         assert_eq!(reserve(GIB), 64 << 20);
         let size = |free, taken| {
-            let space = Space { free, taken, reserve: 512 << 20 };
+            let space = Space { free, taken, kept: 512 << 20 };
             size(64 * GIB, space).map_err(|error| error.told())
         };
         assert_eq!(size(2000 * GIB, 0), Ok(64 * GIB), "what is wanted");
@@ -368,6 +383,22 @@ mod tests {
         }
         assert!(free >= 32 * GIB, "all together leave half of it");
         assert!(taken >= 31 * GIB, "and use the other half: {taken}");
+    }
+
+    /// However full uploads have made the disk.
+    #[test]
+    fn what_new_nodes_hold_fits_beside_them_and_the_store() {
+        assert_eq!(kept_for_jobs(GIB), 64 << 20);
+        assert_eq!(kept_for_jobs(1000 * GIB), 16 * GIB);
+        for disk in [2 * GIB, 8 * GIB, 100 * GIB, 4000 * GIB] {
+            let (mut free, mut taken) = (reserve(disk) + kept_for_jobs(disk), 0);
+            while let Ok(next) = size(64 * GIB, Space { free, taken, kept: kept_from_nodes(disk) })
+            {
+                (free, taken) = (free - next, taken + next);
+            }
+            assert!(taken >= BYTES_MIN, "there is room for a node on {disk}");
+            assert!(free >= reserve(disk) + taken, "{free} of {disk} beside {taken}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use muster_trees::{FILE_BYTES_MAX, Hasher, Piece, Run, Target, Unpacking};
 
 use super::usage::{self, Reserved, Sending};
 use super::{BlobError, Blobs, Held, holes};
-use crate::room;
+use crate::room::Kind;
 
 /// A file whose length was not announced takes its share in steps of this.
 const STEP_BYTES: u64 = 8 << 20;
@@ -24,8 +24,9 @@ impl Blobs {
         self: &Arc<Self>,
         workspace: WorkspaceId,
         bytes: Option<u64>,
+        kind: Kind,
     ) -> Result<Incoming, BlobError> {
-        self.begin_up_to(workspace, FILE_BYTES_MAX, bytes, None)
+        self.begin_up_to(workspace, FILE_BYTES_MAX, bytes, None, kind)
     }
 
     /// The same with another limit, and with the MD5 digest that it must have.
@@ -35,23 +36,25 @@ impl Blobs {
         limit: u64,
         bytes: Option<u64>,
         md5: Option<[u8; 16]>,
+        kind: Kind,
     ) -> Result<Incoming, BlobError> {
         let announced = bytes.unwrap_or(0);
         if announced > limit {
             return Err(BlobError::TooLarge { limit });
         }
-        self.check_room(announced)?;
-        let reserved = Some(self.reserve(workspace, announced, room::Kind::Usual)?);
+        self.check_room(announced, kind)?;
+        let reserved = Some(self.reserve(workspace, announced, kind)?);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.root.join("incoming").join(number.to_string());
         // What goes elsewhere is read again.
         let file = File::options().read(true).write(true).create_new(true).open(&path);
-        let file = Target::new(file.map_err(|why| self.failed(why))?, bytes);
+        let file = Target::new(file.map_err(|why| self.failed(why, kind))?, bytes);
         let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
         let (blobs, unpacking, bytes, has_name) = (self.clone(), None, 0, false);
         Ok(Incoming {
             blobs,
             workspace,
+            kind,
             reserved,
             path,
             file,
@@ -70,8 +73,9 @@ impl Blobs {
         self: &Arc<Self>,
         workspace: WorkspaceId,
         bytes: Option<u64>,
+        kind: Kind,
     ) -> Result<Incoming, BlobError> {
-        let mut incoming = self.begin(workspace, bytes)?;
+        let mut incoming = self.begin(workspace, bytes, kind)?;
         incoming.unpacking = Some(Unpacking::default());
         Ok(incoming)
     }
@@ -81,6 +85,7 @@ impl Blobs {
 pub struct Incoming {
     blobs: Arc<Blobs>,
     workspace: WorkspaceId,
+    kind: Kind,
     /// Its part of the workspace's share, until it is kept.
     reserved: Option<Reserved>,
     path: PathBuf,
@@ -161,17 +166,17 @@ impl Incoming {
         }
         self.grow(bytes)?;
         self.hasher.add_hole(bytes);
-        self.file.write_hole(bytes).map_err(|why| self.blobs.failed(why))
+        self.file.write_hole(bytes).map_err(|why| self.blobs.failed(why, self.kind))
     }
 
     fn write_data(&mut self, piece: &[u8]) -> Result<(), BlobError> {
         self.grow(piece.len() as u64)?;
-        self.blobs.check_room(piece.len() as u64)?;
+        self.blobs.check_room(piece.len() as u64, self.kind)?;
         self.hasher.add(piece);
         if let Some((md5, _)) = &mut self.md5 {
             md5.update(piece);
         }
-        self.file.write(piece).map_err(|why| self.blobs.failed(why))?;
+        self.file.write(piece).map_err(|why| self.blobs.failed(why, self.kind))?;
         let written = self.file.written();
         let reserved = self.reserved.as_mut();
         reserved.map_or(Ok(()), |reserved| reserved.grow_in_steps_to(written, STEP_BYTES))
@@ -262,7 +267,7 @@ impl Incoming {
     }
 
     fn name(&mut self, digest: &BlobId, mut reserved: Reserved) -> Result<(), BlobError> {
-        self.file.sync().map_err(|why| self.blobs.failed(why))?;
+        self.file.sync().map_err(|why| self.blobs.failed(why, self.kind))?;
         let taken = usage::taken_by(&fs::metadata(&self.path).map_err(BlobError::Io)?);
         if !self.is_there(digest)? {
             reserved.grow_to(taken)?;
@@ -282,7 +287,7 @@ impl Incoming {
             }
             (named, _) => named,
         };
-        let is_new = named.map_err(|why| self.blobs.failed(why))?;
+        let is_new = named.map_err(|why| self.blobs.failed(why, self.kind))?;
         self.has_name = true;
         reserved.settle(if is_new { taken } else { 0 });
         Ok(())

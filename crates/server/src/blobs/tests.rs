@@ -3,6 +3,7 @@ use std::time::Duration;
 use muster_trees::{Hasher, TREE_BYTES_MAX, blob_of};
 
 use super::*;
+use crate::room::Kind;
 
 const HERE: WorkspaceId = WorkspaceId(1);
 const THERE: WorkspaceId = WorkspaceId(2);
@@ -16,7 +17,7 @@ fn blobs() -> (tempfile::TempDir, Arc<Blobs>) {
 }
 
 fn keep(blobs: &Arc<Blobs>, content: &[u8]) {
-    let mut incoming = blobs.begin(HERE, None).unwrap();
+    let mut incoming = blobs.begin(HERE, None, Kind::OfJob).unwrap();
     incoming.write(content).unwrap();
     incoming.keep(&blob_of(content)).unwrap();
 }
@@ -42,15 +43,21 @@ fn a_list_is_kept_when_all_its_files_are_there() {
     let (_dir, blobs) = blobs();
     let (id, text) = list_of(&[b"one", b"two"]);
     keep(&blobs, b"one");
-    let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap();
+    let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob).unwrap();
     assert_eq!(listed.missing, [blob_of(b"two")]);
     assert!(blobs.tree(HERE, &id).unwrap().is_none());
     keep(&blobs, b"two");
-    assert_eq!(blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
+    assert_eq!(
+        blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob).unwrap().missing,
+        []
+    );
     assert_eq!(blobs.tree(HERE, &id).unwrap().unwrap(), text.as_bytes());
     assert!(blobs.has_tree(HERE, &id).unwrap());
     // Another workspace has none of it, and cannot find out.
-    assert_eq!(blobs.list(THERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing.len(), 2);
+    assert_eq!(
+        blobs.list(THERE, &id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob).unwrap().missing.len(),
+        2
+    );
     assert!(blobs.file_of(THERE, &id, &blob_of(b"one")).unwrap().is_none());
     assert!(blobs.file_of(HERE, &id, &blob_of(b"one")).unwrap().is_some());
     keep(&blobs, b"not on the list");
@@ -60,22 +67,26 @@ fn a_list_is_kept_when_all_its_files_are_there() {
 #[test]
 fn other_bytes_than_named_leave_nothing() {
     let (dir, blobs) = blobs();
-    let mut incoming = blobs.begin(HERE, Some(3)).unwrap();
+    let mut incoming = blobs.begin(HERE, Some(3), Kind::OfJob).unwrap();
     incoming.write(b"two").unwrap();
     let refused = incoming.keep(&blob_of(b"one"));
     assert!(matches!(refused, Err(BlobError::WrongDigest { .. })));
     let (id, _) = list_of(&[b"one"]);
     let (_, other) = list_of(&[b"two"]);
     assert!(matches!(
-        blobs.list(HERE, &id, other.as_bytes(), TREE_BYTES_MAX),
+        blobs.list(HERE, &id, other.as_bytes(), TREE_BYTES_MAX, Kind::OfJob),
         Err(BlobError::WrongDigest { .. })
     ));
     let evil = "muster-tree 1\n".to_owned() + &format!("{} - 1 ../x\n", blob_of(b"x"));
-    let refused = blobs.list(HERE, &tree_of(evil.as_bytes()), evil.as_bytes(), TREE_BYTES_MAX);
+    let refused =
+        blobs.list(HERE, &tree_of(evil.as_bytes()), evil.as_bytes(), TREE_BYTES_MAX, Kind::OfJob);
     assert!(matches!(refused, Err(BlobError::BadTree(_))), "{refused:?}");
-    drop(blobs.begin(HERE, None).unwrap());
+    drop(blobs.begin(HERE, None, Kind::OfJob).unwrap());
     assert_eq!(files_below(dir.path()), 0);
-    assert!(matches!(blobs.begin(HERE, Some(u64::MAX)), Err(BlobError::TooLarge { .. })));
+    assert!(matches!(
+        blobs.begin(HERE, Some(u64::MAX), Kind::OfJob),
+        Err(BlobError::TooLarge { .. })
+    ));
 }
 
 #[test]
@@ -85,12 +96,30 @@ fn room_is_kept_for_the_store() {
         Blobs::with_room(dir.path().join("blobs"), Room::with_reserve(dir.path().into(), u64::MAX))
             .unwrap(),
     );
-    assert!(matches!(blobs.begin(HERE, Some(1)), Err(BlobError::Full(_))));
+    assert!(matches!(blobs.begin(HERE, Some(1), Kind::OfJob), Err(BlobError::Full(_))));
     let (id, text) = list_of(&[b"one"]);
-    let listed = |bytes_max| blobs.list(HERE, &id, text.as_bytes(), bytes_max);
+    let listed = |bytes_max| blobs.list(HERE, &id, text.as_bytes(), bytes_max, Kind::OfJob);
     assert!(matches!(listed(TREE_BYTES_MAX), Err(BlobError::Full(_))), "before it is sent");
     assert!(matches!(listed(2), Err(BlobError::TooLarge { limit: 2 })));
     assert_eq!(files_below(dir.path()), 0);
+}
+
+/// Uploads of some took the space in which jobs of others would have left their files.
+#[test]
+fn room_is_kept_for_what_jobs_leave() {
+    let dir = tempfile::tempdir().unwrap();
+    let room = Room::keeping(dir.path().into(), 0, u64::MAX);
+    let blobs = Arc::new(Blobs::with_room(dir.path().join("blobs"), room).unwrap());
+    let (id, text) = list_of(&[b"one"]);
+    let listed = |kind| blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX, kind);
+    assert!(matches!(blobs.begin(HERE, Some(1), Kind::Upload), Err(BlobError::Full(_))));
+    assert!(matches!(listed(Kind::Upload), Err(BlobError::Full(_))), "before it is sent");
+    assert_eq!(files_below(dir.path()), 0);
+    assert_eq!(listed(Kind::OfJob).unwrap().missing.len(), 1);
+    keep(&blobs, b"one");
+    assert!(matches!(listed(Kind::Upload), Err(BlobError::Full(_))), "the list itself is new");
+    assert_eq!(listed(Kind::OfJob).unwrap().missing, []);
+    assert_eq!(listed(Kind::Upload).unwrap().missing, [], "it is there already");
 }
 
 /// Its frames: what a node sends of a file that is a hole with three bytes after it.
@@ -108,24 +137,24 @@ fn holes_that_are_sent_stay_holes_and_take_no_room() {
     hasher.add(b"end");
     let digest = hasher.finish();
     let sent = packed(40 << 20, b"end");
-    let mut incoming = blobs.begin_packed(HERE, Some(sent.len() as u64)).unwrap();
+    let mut incoming = blobs.begin_packed(HERE, Some(sent.len() as u64), Kind::OfJob).unwrap();
     sent.chunks(5).for_each(|piece| incoming.write(piece).unwrap());
     incoming.keep(&digest).unwrap();
     let about = fs::metadata(blobs.path(HERE, &digest)).unwrap();
     assert_eq!(about.len(), (40 << 20) + 3);
     assert!(about.blocks() * 512 < 1 << 20, "{} blocks", about.blocks());
     // Zeros that somebody sends one by one are the same file, and take as little.
-    let mut incoming = blobs.begin(THERE, None).unwrap();
+    let mut incoming = blobs.begin(THERE, None, Kind::OfJob).unwrap();
     (0..20).for_each(|_| incoming.write(&vec![0; 2 << 20]).unwrap());
     incoming.write(b"end").unwrap();
     incoming.keep(&digest).unwrap();
     assert!(fs::metadata(blobs.path(THERE, &digest)).unwrap().blocks() * 512 < 1 << 20);
     // A hole without end is refused before anything is done for it, and so is what ends within a frame.
-    let mut incoming = blobs.begin_packed(HERE, None).unwrap();
+    let mut incoming = blobs.begin_packed(HERE, None, Kind::OfJob).unwrap();
     let refused = incoming.write(&packed(1 << 62, b""));
     assert!(matches!(refused, Err(BlobError::TooLarge { .. })), "{refused:?}");
     drop(incoming);
-    let mut incoming = blobs.begin_packed(HERE, None).unwrap();
+    let mut incoming = blobs.begin_packed(HERE, None, Kind::OfJob).unwrap();
     incoming.write(&sent[..sent.len() - 1]).unwrap();
     assert!(matches!(incoming.keep(&digest), Err(BlobError::WrongDigest { .. })));
     assert_eq!(files_below(dir.path()), 2);
@@ -164,12 +193,22 @@ fn on_the_small_disk() {
         Arc::new(Blobs::with_room(disk.to_owned(), Room::with_reserve(disk.into(), 0)).unwrap());
     let piece = vec![7; 300_000];
     keep(&blobs, &piece);
-    let mut incoming = blobs.begin(HERE, None).unwrap();
+    let mut incoming = blobs.begin(HERE, None, Kind::OfJob).unwrap();
     let full = (0..9).find_map(|_| incoming.write(&piece).err());
     assert!(matches!(full, Some(BlobError::Full(_))), "{full:?}");
     drop(incoming);
     assert_eq!(files_below(disk), 1, "what was there is there, and nothing else");
-    keep(&blobs, &vec![8; 300_000]);
+    // An upload whose length is not known ends where the part of jobs begins.
+    let room = Room::keeping(disk.into(), 0, 400_000);
+    let blobs = Arc::new(Blobs::with_room(disk.to_owned(), room).unwrap());
+    let mut incoming = blobs.begin(HERE, None, Kind::Upload).unwrap();
+    incoming.write(&piece).unwrap();
+    let full = incoming.write(&piece);
+    assert!(matches!(full, Err(BlobError::Full(_))), "{full:?}");
+    drop(incoming);
+    for number in [8, 9] {
+        keep(&blobs, &vec![number; 300_000]);
+    }
     println!("survived");
 }
 
@@ -180,7 +219,10 @@ fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
         keep(&blobs, content);
     }
     let (id, text) = list_of(&[b"one", b"two"]);
-    assert_eq!(blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
+    assert_eq!(
+        blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob).unwrap().missing,
+        []
+    );
     let collect_garbage = |wanted: &[(WorkspaceId, TreeId)], before| {
         let mut known = ReferencedBytes::default();
         known.follow(&blobs, wanted).unwrap();
@@ -199,7 +241,7 @@ fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
 fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
     let (_dir, blobs) = blobs();
     let take = |content: &[u8]| {
-        let mut incoming = blobs.begin(HERE, None).unwrap();
+        let mut incoming = blobs.begin(HERE, None, Kind::OfJob).unwrap();
         incoming.write(content).unwrap();
         incoming.keep_as_found().unwrap()
     };
@@ -239,14 +281,14 @@ fn a_digest_that_was_sent_along_is_checked() {
     use md5::{Digest as _, Md5};
     let (dir, blobs) = blobs();
     let take = |md5: [u8; 16]| {
-        let mut incoming = blobs.begin_up_to(HERE, 3, Some(3), Some(md5)).unwrap();
+        let mut incoming = blobs.begin_up_to(HERE, 3, Some(3), Some(md5), Kind::Upload).unwrap();
         incoming.write(b"abc").unwrap();
         incoming.keep_as_found()
     };
     assert!(matches!(take([0; 16]), Err(BlobError::WrongMd5)));
     assert_eq!(files_below(dir.path()), 0);
     assert_eq!(take(Md5::digest(b"abc").into()).unwrap().bytes, 3);
-    let mut long = blobs.begin_up_to(HERE, 3, None, None).unwrap();
+    let mut long = blobs.begin_up_to(HERE, 3, None, None, Kind::Upload).unwrap();
     assert!(matches!(long.write(b"abcd"), Err(BlobError::TooLarge { limit: 3 })));
 }
 
@@ -259,7 +301,10 @@ fn lists_are_read_once_and_what_was_only_on_one_that_is_gone_is_doubted() {
     let (old, old_text) = list_of(&[b"one", b"two"]);
     let (new, new_text) = list_of(&[b"two", b"three"]);
     for (id, text) in [(&old, &old_text), (&new, &new_text)] {
-        assert_eq!(blobs.list(HERE, id, text.as_bytes(), TREE_BYTES_MAX).unwrap().missing, []);
+        assert_eq!(
+            blobs.list(HERE, id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob).unwrap().missing,
+            []
+        );
     }
     let brought = blobs.take_doubted();
     assert_eq!(brought.len(), 5, "three files and two lists");
@@ -288,7 +333,7 @@ fn with_share(root: &Path, bytes: u64) -> Arc<Blobs> {
 }
 
 fn try_keep(blobs: &Arc<Blobs>, workspace: WorkspaceId, content: &[u8]) -> Result<Held, BlobError> {
-    let mut incoming = blobs.begin(workspace, None)?;
+    let mut incoming = blobs.begin(workspace, None, Kind::OfJob)?;
     incoming.write(content)?;
     incoming.keep_as_found()
 }
@@ -308,10 +353,10 @@ fn a_workspace_has_its_share_and_no_more() {
     try_keep(&blobs, THERE, b"abc").unwrap();
     // Said before anybody sends what there is no room for.
     let (id, text) = list_of(&[b"abc"]);
-    let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX);
+    let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob);
     assert!(matches!(listed, Err(BlobError::ShareUsed { .. })));
     // Holes take nothing.
-    let mut sparse = blobs.begin(HERE, None).unwrap();
+    let mut sparse = blobs.begin(HERE, None, Kind::OfJob).unwrap();
     sparse.write(&vec![0; 1 << 20]).unwrap();
     drop(sparse.keep_as_found().unwrap());
     // What a server finds when it starts counts, and what goes does not.
@@ -338,7 +383,7 @@ fn uploads_at_the_same_time_do_not_exceed_the_share_together() {
             move || {
                 // Some announce their length, and some do not.
                 let announced = number.is_multiple_of(2).then_some(MIB);
-                let begun = blobs.begin(HERE, announced).and_then(|mut incoming| {
+                let begun = blobs.begin(HERE, announced, Kind::OfJob).and_then(|mut incoming| {
                     incoming.write(&vec![number; MIB as usize])?;
                     Ok(incoming)
                 });

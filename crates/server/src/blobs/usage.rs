@@ -192,7 +192,7 @@ impl Reserved {
     /// Of a share that was measured.
     fn of(share: Option<(Arc<Share>, u64)>, bytes: u64, kind: Kind) -> Result<Reserved, BlobError> {
         let with_limit = |(share, limit): (Arc<Share>, u64)| match kind {
-            Kind::Usual => (share, limit),
+            Kind::Upload | Kind::OfJob => (share, limit),
             Kind::LastLines => (share, limit.saturating_add(limit / LAST_LINES_PART)),
         };
         let mut reserved = Reserved { share: share.map(with_limit), bytes: 0 };
@@ -352,7 +352,7 @@ impl Blobs {
 
     /// Whether a workspace may have so many bytes more.
     pub fn check_share(&self, workspace: WorkspaceId, more: u64) -> Result<(), BlobError> {
-        self.reserve(workspace, more, Kind::Usual).map(drop)
+        self.reserve(workspace, more, Kind::OfJob).map(drop)
     }
 
     /// How many bytes a workspace has, how many of them beside its files, and how many it may have in all.

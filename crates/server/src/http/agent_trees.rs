@@ -21,6 +21,7 @@ use super::{agent, body, trees};
 use crate::app::App;
 use crate::artifacts::{self, ArtifactError, Kept};
 use crate::blobs::BlobError;
+use crate::room::Kind;
 use crate::storage::Unavailable;
 
 /// Who asks, as a member of which live attempt.
@@ -153,7 +154,7 @@ pub async fn put_file(
         return StatusCode::BAD_REQUEST.into_response();
     };
     let form = if packed { Form::Packed { node: asking.node } } else { Form::Plain };
-    match trees::receive(&app.blobs, asking.workspace, digest, form, body).await {
+    match trees::receive(&app.blobs, asking.workspace, digest, form, Kind::OfJob, body).await {
         Ok(()) => StatusCode::OK.into_response(),
         Err(error) => failed(&error),
     }
@@ -190,10 +191,8 @@ pub async fn put_tree(
     if let Err(failed) = blobs.measured(workspace).await {
         return unreadable(&failed);
     }
-    let listed =
-        tokio::task::spawn_blocking(move || blobs.list(workspace, &tree, &text, TREE_BYTES_MAX))
-            .await;
-    let listed = match listed {
+    let list = move || blobs.list(workspace, &tree, &text, TREE_BYTES_MAX, Kind::OfJob);
+    let listed = match tokio::task::spawn_blocking(list).await {
         Ok(Ok(listed)) => listed,
         Ok(Err(error)) => return unreadable(&error),
         Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),

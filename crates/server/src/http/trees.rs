@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::body;
 use crate::blobs::{BlobError, Blobs, Content, Incoming};
+use crate::room::Kind;
 
 /// Of what goes out, read at once.
 pub const SENT_BYTES: usize = 256 << 10;
@@ -62,17 +63,18 @@ pub async fn receive(
     workspace: WorkspaceId,
     wanted: BlobId,
     form: Form,
+    kind: Kind,
     body: Body,
 ) -> Result<(), ArmError> {
     let (announced, own) = (body.size_hint().exact(), blobs.clone());
     let keep = move |incoming: Incoming| incoming.keep(&wanted);
     match form {
         Form::Plain => {
-            let begin = move || own.begin(workspace, announced);
+            let begin = move || own.begin(workspace, announced, kind);
             take_in(blobs, workspace, body, begin, keep).await?;
         }
         Form::Packed { node } => {
-            let begin = move || own.begin_packed(workspace, announced);
+            let begin = move || own.begin_packed(workspace, announced, kind);
             let file = Written::new(blobs, Some(&node), begin);
             let file = write_all(file, workspace, body).await?;
             file.then(keep).await?;
@@ -309,7 +311,7 @@ mod tests {
 
     async fn small(blobs: &Arc<Blobs>) {
         let digest = muster_trees::blob_of(b"small");
-        let small = receive(blobs, THERE, digest, Form::Plain, Body::from("small"));
+        let small = receive(blobs, THERE, digest, Form::Plain, Kind::OfJob, Body::from("small"));
         let small = tokio::time::timeout(Duration::from_secs(20), small).await;
         assert!(small.is_ok_and(|kept| kept.is_ok()), "it waits for the hole of another");
     }
@@ -322,7 +324,7 @@ mod tests {
             let large = |node: usize| {
                 let (own, form) = (blobs.clone(), Form::Packed { node: node.to_string() });
                 tokio::spawn(async move {
-                    receive(&own, HERE, BlobId([0; 32]), form, hole(60 << 30)).await
+                    receive(&own, HERE, BlobId([0; 32]), form, Kind::OfJob, hole(60 << 30)).await
                 })
             };
             // Of two nodes, and with somebody else in the only place.
@@ -347,7 +349,7 @@ mod tests {
             let mut hasher = muster_trees::Hasher::default();
             hasher.add_hole(300 << 20);
             let digest = hasher.finish();
-            receive(&blobs, HERE, digest, packed(), hole(300 << 20)).await.unwrap();
+            receive(&blobs, HERE, digest, packed(), Kind::OfJob, hole(300 << 20)).await.unwrap();
             assert!(blobs.open(HERE, &digest).unwrap().is_some());
         });
     }

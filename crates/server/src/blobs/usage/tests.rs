@@ -25,22 +25,22 @@ fn measuring_one_workspace_does_not_hold_up_another() {
         };
         let usage = &usage;
         let slow =
-            scope.spawn(|| usage.reserve(HERE, 3, Kind::Usual, measure).map(|it| it.settle(3)));
+            scope.spawn(|| usage.reserve(HERE, 3, Kind::OfJob, measure).map(|it| it.settle(3)));
         has_begun.recv().unwrap();
         // This would wait for ever if there were one lock for all.
-        usage.reserve(THERE, 10, Kind::Usual, |_| Ok(0)).unwrap().settle(10);
+        usage.reserve(THERE, 10, Kind::OfJob, |_| Ok(0)).unwrap().settle(10);
         go_on.send(()).unwrap();
         slow.join().unwrap().unwrap();
     });
     assert_eq!(used(&usage), (Some(10), 0));
-    let again = usage.reserve(HERE, 1, Kind::Usual, |_| panic!("it is measured once"));
+    let again = usage.reserve(HERE, 1, Kind::OfJob, |_| panic!("it is measured once"));
     assert!(matches!(again, Err(BlobError::ShareUsed { used: 10, more: 1, limit: 10 })));
 }
 
 #[test]
 fn what_is_reserved_is_used_or_given_back() {
     let usage = Usage::up_to(Some(10));
-    let reserve = |bytes| usage.reserve(HERE, bytes, Kind::Usual, |_| Ok(2));
+    let reserve = |bytes| usage.reserve(HERE, bytes, Kind::OfJob, |_| Ok(2));
     let mut first = reserve(5).unwrap();
     assert_eq!(used(&usage), (Some(2), 5));
     assert!(matches!(reserve(4), Err(BlobError::ShareUsed { used: 7, more: 4, .. })));
@@ -56,7 +56,7 @@ fn what_is_reserved_is_used_or_given_back() {
     assert_eq!(used(&usage), (Some(1), 0));
     let unlimited = Usage::up_to(None);
     unlimited
-        .reserve(HERE, u64::MAX, Kind::Usual, |_| panic!("nothing to measure"))
+        .reserve(HERE, u64::MAX, Kind::OfJob, |_| panic!("nothing to measure"))
         .unwrap()
         .settle(1);
 }
@@ -64,7 +64,7 @@ fn what_is_reserved_is_used_or_given_back() {
 #[test]
 fn a_file_that_two_send_elsewhere_counts_once() {
     let usage = Usage::up_to(Some(10));
-    let send = || usage.reserve(HERE, 3, Kind::Usual, |_| Ok(0)).unwrap().sending(BlobId([7; 32]));
+    let send = || usage.reserve(HERE, 3, Kind::OfJob, |_| Ok(0)).unwrap().sending(BlobId([7; 32]));
     let (one, two, failed) = (send(), send(), send());
     one.settle(3);
     drop(failed);
@@ -79,7 +79,7 @@ fn a_file_that_two_send_elsewhere_counts_once() {
 #[test]
 fn a_log_does_not_wait_until_its_workspace_is_measured_and_is_counted() {
     let usage = Usage::up_to(Some(100));
-    let append = |bytes| usage.reserve_for_log(HERE, bytes, Kind::Usual);
+    let append = |bytes| usage.reserve_for_log(HERE, bytes, Kind::OfJob);
     append(60).unwrap().settle(60);
     let ((begun, has_begun), (go_on, may_go_on)) = (channel(), channel::<()>());
     let measure = move |share: &Share| {
@@ -91,7 +91,7 @@ fn a_log_does_not_wait_until_its_workspace_is_measured_and_is_counted() {
         Ok(70)
     };
     thread::scope(|scope| {
-        let slow = scope.spawn(|| usage.reserve(HERE, 1, Kind::Usual, measure).map(drop));
+        let slow = scope.spawn(|| usage.reserve(HERE, 1, Kind::OfJob, measure).map(drop));
         // While files are measured, and while logs are.
         for bytes in [10, 20] {
             has_begun.recv().unwrap();

@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::http::respond::document;
 use crate::http::trees::Form;
 use crate::http::{body, trees};
+use crate::room::Kind;
 
 /// More than any code base; data belongs elsewhere.
 const CODE_BYTES_MAX: u64 = 2 << 30;
@@ -30,9 +31,8 @@ pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Respons
     };
     let (blobs, text) = (call.app.blobs.clone(), call.body.clone());
     blobs.measured(workspace).await.map_err(|failed| trees::refusal(&failed))?;
-    let listed =
-        tokio::task::spawn_blocking(move || blobs.list(workspace, &id, &text, CODE_BYTES_MAX))
-            .await;
+    let list = move || blobs.list(workspace, &id, &text, CODE_BYTES_MAX, Kind::Upload);
+    let listed = tokio::task::spawn_blocking(list).await;
     let listed = listed.map_err(|_| ArmError::internal("blob-list"))?;
     let listed = listed.map_err(|failed| trees::refusal(&failed))?;
     Ok(document(StatusCode::OK, &Missing { missing: listed.missing }))
@@ -47,7 +47,8 @@ pub async fn put_blob(app: &Arc<App>, route: &Route, content: Body) -> Result<Re
         .and_then(|digest| Ok((digest, workspace_id(app, workspace)?)));
     match ready {
         Ok((digest, workspace)) => {
-            trees::receive(&app.blobs, workspace, digest, Form::Plain, content).await?;
+            let (form, kind) = (Form::Plain, Kind::Upload);
+            trees::receive(&app.blobs, workspace, digest, form, kind, content).await?;
             Ok(StatusCode::OK.into_response())
         }
         Err(refused) => {

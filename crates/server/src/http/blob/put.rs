@@ -12,6 +12,7 @@ use muster_wire::blob::{
 use super::{Call, kept_badly, lost, refused, stamp, unavailable, unreadable};
 use crate::blobs::Held;
 use crate::http::{body, trees};
+use crate::room::Kind;
 use crate::storage::BlockUpload;
 
 pub async fn blob(call: &Call<'_>, name: &str, content: Body) -> Result<Response, StorageError> {
@@ -180,7 +181,7 @@ async fn take_in(
         return Err(StorageError::too_large(limit));
     }
     let (workspace, blobs) = (call.container.workspace, call.app.blobs.clone());
-    let begin = move || blobs.begin_up_to(workspace, limit, announced, md5);
+    let begin = move || blobs.begin_up_to(workspace, limit, announced, md5, Kind::Upload);
     let blobs = call.app.blobs.clone();
     let kept = trees::take_in(&call.app.blobs, workspace, content, begin, move |incoming| {
         let held = incoming.keep_as_found()?;
