@@ -342,6 +342,20 @@ mod tests {
     const OWN: Own<'static> = Own { account: "localhost:7444/muster", suffix: "muster.internal" };
 
     #[test]
+    fn a_dry_run_cannot_count_what_dropped_blocks_would_free() {
+        let parsed = |body: &str| parse_garbage(body.as_bytes());
+        let wanted =
+            parsed(r#"{"graceSeconds":5,"blockSeconds":7}"#).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(
+            (wanted.dry_run, wanted.grace_seconds, wanted.block_seconds),
+            (false, Some(5), Some(7))
+        );
+        assert!(parsed(r#"{"dryRun":true,"graceSeconds":5}"#).is_ok());
+        let refused = parsed(r#"{"dryRun":true,"blockSeconds":7}"#).expect_err("both");
+        assert!(refused.to_string().contains("leave one of the two out"), "{refused}");
+    }
+
+    #[test]
     fn a_container_of_ours_needs_no_secret_and_a_foreign_one_does() {
         let ours = br#"{"properties":{"datastoreType":"azureblob","containerName":"data",
                         "accountName":"LOCALHOST:7444/muster","credentials":{"credentialsType":"Sas"}}}"#;

@@ -263,6 +263,9 @@ mod tests {
         assert_eq!(keys(Some("2020-08-01")), (count, Some(count)));
         assert_eq!(keys(None), (count, Some(count)));
         assert_eq!(keys(Some("2023-08-01-preview")), (count, None));
+        // They would follow a null.
+        let text = crate::to_json(&list(catalogue.iter(), None, None));
+        assert!(!text.contains("nextLink"), "there is no next page");
     }
 
     #[test]

@@ -112,6 +112,9 @@ mod tests {
         assert_eq!(millicores(900_000, Some(600_000)), None, "another clock");
         assert_eq!(millicores(3_000_000, Some(1)), None, "another count");
         assert_eq!(millicores(u64::MAX, Some(u64::MAX)), None, "too large to be true");
+        let (second, most) = (1_000_000, 500_000 + 100_000 * 1_000_000);
+        assert_eq!(millicores(2 * second, Some(most)), Some(100_000_000));
+        assert_eq!(millicores(2 * second, Some(most + second)), None, "no node has so many");
     }
 
     #[test]
@@ -127,5 +130,21 @@ mod tests {
         let taken = said.bounded();
         assert_eq!((taken.gpus.len(), taken.attempts.len()), (MEASURED_MAX, MEASURED_MAX));
         assert_eq!(taken.gpus[0].busy_percent, Some(100));
+        let most = Some(u64::MAX);
+        let usage = Usage { cpu_us: most, memory_bytes: most, disk_bytes: most };
+        let gpu = GpuUsage { number: 1, busy_percent: None, memory_bytes: most, held_by: None };
+        let said = NodeUsage {
+            at_us: 1,
+            node: usage,
+            disk_size_bytes: most,
+            gpus: vec![gpu],
+            attempts: vec![AttemptUsage { epoch: Epoch(1), usage }],
+        };
+        let taken = said.bounded();
+        let pebibyte = Some(1 << 50);
+        for usage in [taken.node, taken.attempts[0].usage] {
+            assert_eq!((usage.memory_bytes, usage.disk_bytes), (pebibyte, pebibyte));
+        }
+        assert_eq!((taken.disk_size_bytes, taken.gpus[0].memory_bytes), (pebibyte, pebibyte));
     }
 }
