@@ -5,6 +5,8 @@ mod background;
 #[cfg(test)]
 pub mod in_test;
 mod server;
+#[cfg(test)]
+mod tests;
 
 use std::pin::pin;
 use std::time::Duration;

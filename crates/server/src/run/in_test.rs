@@ -1,5 +1,6 @@
 //! A server that is opened and not started, for tests of what needs most of one.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::{first_start, http};
 pub struct InTest {
     server: Server,
     stop: watch::Sender<bool>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl InTest {
@@ -32,7 +33,12 @@ impl InTest {
         let reserve = ReserveFile::of(&state_dir);
         let opened = Server::open(config(&state_dir, limits), state_dir, reserve).await;
         let Opened { server, .. } = opened.expect("it opens");
-        InTest { server, stop: watch::Sender::new(false), _folder: folder }
+        InTest { server, stop: watch::Sender::new(false), folder }
+    }
+
+    /// Its state directory.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// As after a start: of what an earlier one knew, only what is on disk.

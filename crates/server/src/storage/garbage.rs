@@ -77,13 +77,23 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
             }
             Err(failed) => warn!(error = %ErrorChain(failed), "cannot look for unwanted files"),
         }
-        is_whole = match swept {
+        let has_failed_since = sweeper.pause(&mut wanted).await;
+        is_whole = is_next_whole(is_whole, &swept, has_failed_since);
+    }
+}
+
+/// Whether the next round looks at everything.
+fn is_next_whole(
+    is_whole: bool,
+    swept: &Result<Removed, GarbageError>,
+    has_failed_since: bool,
+) -> bool {
+    has_failed_since
+        || match swept {
             Err(GarbageError::BackUp) => is_whole,
             // After a failure it is not known what was looked at.
             _ => swept.is_err(),
-        };
-        is_whole |= sweeper.pause(&mut wanted).await;
-    }
+        }
 }
 
 /// Looks at every file. What was sent within `grace` stays.
@@ -307,27 +317,4 @@ fn settle(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use muster_store::{Reader, SqliteReader};
-
-    use super::*;
-    use crate::Limits;
-    use crate::run::in_test::InTest;
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_failure_between_two_rounds_is_told_so_that_the_next_looks_at_everything() {
-        let server = InTest::open(Limits::default()).await;
-        let app = server.app();
-        let (storage, blobs) = (app.storage.clone(), app.blobs.clone());
-        let (readers, retention) = (app.readers.clone(), app.retention);
-        let mut sweeper = Sweeper { storage, blobs, readers, retention };
-        let mut wanted = ReferencedBytes::default();
-        assert!(!sweeper.drop_refused(&mut wanted).await, "nothing failed");
-        // The lists of jobs cannot be read any more.
-        let open = |path: &Path| Ok(Box::new(SqliteReader::open(path)?) as Box<dyn Reader>);
-        sweeper.readers = Readers::new("/nowhere".into(), open);
-        assert!(sweeper.drop_refused(&mut wanted).await);
-    }
-}
+mod tests;

@@ -55,6 +55,8 @@ struct Disk {
     hides_a_commit: Arc<AtomicBool>,
     /// Jobs cannot be looked up.
     is_unreadable: Arc<AtomicBool>,
+    /// The rows as a whole cannot be read.
+    has_no_rows: Arc<AtomicBool>,
     on_reserve: OnReserve,
 }
 
@@ -68,6 +70,13 @@ impl OnDisk {
         let full = StoreError::Full { doing: "writing", path: "the store".into() };
         if self.disk.is_full.load(Relaxed) { Err(full) } else { Ok(()) }
     }
+
+    fn check_read(is_broken: &AtomicBool) -> Result<(), StoreError> {
+        match is_broken.load(Relaxed) {
+            true => Err(StoreError::Io { doing: "reading", source: std::io::Error::other("?") }),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Store for OnDisk {
@@ -77,6 +86,7 @@ impl Store for OnDisk {
     }
 
     fn load(&mut self) -> Result<WorldRows, StoreError> {
+        OnDisk::check_read(&self.disk.has_no_rows)?;
         self.inner.load()
     }
 
@@ -97,10 +107,8 @@ impl Store for OnDisk {
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError> {
-        match self.disk.is_unreadable.load(Relaxed) {
-            true => Err(StoreError::Io { doing: "reading", source: std::io::Error::other("?") }),
-            false => self.inner.find_job(workspace, name),
-        }
+        OnDisk::check_read(&self.disk.is_unreadable)?;
+        self.inner.find_job(workspace, name)
     }
 
     fn find_asset(
@@ -383,6 +391,22 @@ async fn what_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done()
     disk.is_unreadable.store(false, Relaxed);
     let refused = writer.say(cancel()).await.unwrap().unwrap_err();
     assert_eq!(refused.kind, muster_core::RefusalKind::NotFound);
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
+}
+
+/// It was dropped, and who asked heard that the server was stopping.
+#[tokio::test]
+async fn a_question_hears_that_no_rows_can_be_read() {
+    let Running { writer, thread, disk, _folder: _kept, .. } = running();
+    assert!(writer.say(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
+    disk.has_no_rows.store(true, Relaxed);
+    disk.is_full.store(true, Relaxed);
+    assert_eq!(writer.say(put_cluster("late", 0)).await, Err(Unavailable::Full));
+    let asked = writer.ask(Lane::Anybody, |world| world.clusters().len()).await;
+    assert_eq!(asked, Err(Unavailable::Unreadable));
+    disk.has_no_rows.store(false, Relaxed);
+    disk.is_full.store(false, Relaxed);
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
 }

@@ -142,3 +142,48 @@ async fn what_a_job_of_the_same_name_has_left_stays() {
     assert_eq!(scene.blobs(), [output]);
     assert!(scene.app.unremoved.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workspace_that_is_measured_slowly_holds_up_no_other() {
+    let scene = scene().await;
+    let slow = scene.deleted("slow");
+    let (id, workspace) = (JobId(slow.id.0 + 1), WorkspaceId(slow.workspace.0 + 1));
+    let quick = Job { id, workspace, ..scene.deleted("quick") };
+    let measuring = scene.app.blobs.hold_measuring(slow.workspace).await;
+    // The slow one is the first of them.
+    for job in [&slow, &quick] {
+        begin(&scene.app, job).await;
+    }
+    let task = tokio::spawn(run(scene.app.clone()));
+    let removed = async {
+        while scene.app.unremoved.get(quick.id).is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PAUSE / 3, removed).await.expect("it does not wait");
+    assert_eq!(scene.app.unremoved.all(), [slow.id]);
+    drop(measuring);
+    task.abort();
+}
+
+/// A server that was killed after a delete, and could not note it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_of_jobs_without_a_row_go_at_start() {
+    let scene = scene().await;
+    let logs = scene.server.folder().join("logs");
+    let [gone, kept] =
+        [scene.deleted("gone").id, scene.job.id].map(|job| logs.join(job.to_string()));
+    for folder in [&gone, &kept] {
+        std::fs::create_dir_all(folder).expect("our own folder");
+        std::fs::write(folder.join("1.0.log"), "said").expect("our own folder");
+    }
+    let task = tokio::spawn(run(scene.app.clone()));
+    let removed = async {
+        while gone.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PAUSE / 3, removed).await.expect("it is found");
+    assert!(kept.join("1.0.log").exists(), "its job is there");
+    task.abort();
+}

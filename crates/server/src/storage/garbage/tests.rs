@@ -1,0 +1,120 @@
+use std::path::Path;
+
+use muster_core::model::{Caller, JobSpec, SpecHash, TreeId, WorkspaceKey};
+use muster_core::{ClusterPatch, Input, JobRequest};
+use muster_store::storage::{About, BlobRef, Done, Guard, BlobPart};
+use muster_store::{Reader, SqliteReader};
+use muster_trees::{TREE_BYTES_MAX, Tree, blob_of, tree_of};
+
+use super::*;
+use crate::Limits;
+use crate::app::App;
+use crate::room::Kind;
+use crate::run::in_test::InTest;
+use crate::storage::BlockUpload;
+
+fn sweeper(app: &App) -> Sweeper {
+    let (storage, blobs) = (app.storage.clone(), app.blobs.clone());
+    let (readers, retention) = (app.readers.clone(), app.retention);
+    Sweeper { storage, blobs, readers, retention }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_between_two_rounds_is_told_so_that_the_next_looks_at_everything() {
+    let server = InTest::open(Limits::default()).await;
+    let mut sweeper = sweeper(&server.app());
+    let mut wanted = ReferencedBytes::default();
+    assert!(!sweeper.drop_refused(&mut wanted).await, "nothing failed");
+    // The lists of jobs cannot be read any more.
+    let open = |path: &Path| Ok(Box::new(SqliteReader::open(path)?) as Box<dyn Reader>);
+    sweeper.readers = Readers::new("/nowhere".into(), open);
+    assert!(sweeper.drop_refused(&mut wanted).await);
+    assert!(is_next_whole(false, &Ok(Removed::default()), true));
+}
+
+#[test]
+fn a_round_that_failed_or_could_not_begin_is_made_up_for() {
+    let next = |is_whole, swept| is_next_whole(is_whole, &swept, false);
+    for is_whole in [true, false] {
+        assert!(!next(is_whole, Ok(Removed::default())));
+        assert!(next(is_whole, Err(GarbageError::Panicked)));
+        assert_eq!(next(is_whole, Err(GarbageError::BackUp)), is_whole);
+    }
+}
+
+fn home() -> WorkspaceKey {
+    WorkspaceKey::new("s", "g", "w")
+}
+
+/// Submits a job that brings these files.
+async fn submit_with_code(app: &App, code: TreeId) -> WorkspaceId {
+    let by = || Caller { object_id: "0b8e".into(), name: "Some One".into() };
+    let wanted = ClusterPatch { nodes_max: Some(1), ..ClusterPatch::default() };
+    let (workspace, name) = (home(), "cpu".to_owned());
+    let spec = JobSpec { code: Some(code), ..JobSpec::new("cpu", "true") };
+    let request = JobRequest {
+        workspace: home(),
+        name: "job".to_owned(),
+        spec: Arc::new(spec),
+        spec_hash: SpecHash::made_up("a job"),
+        by: by(),
+        is_archived: None,
+        existing: None,
+    };
+    for input in [
+        Input::workspace(home(), "eastus", by()),
+        Input::PutCluster { workspace, name, wanted: Box::new(wanted), by: by() },
+        Input::SubmitJob(Box::new(request)),
+    ] {
+        app.writer.say(input).await.expect("it is written").expect("it is in order");
+    }
+    let found = app.readers.look_up(|reader| reader.workspace(&home())).expect("it reads");
+    found.expect("it is there").id
+}
+
+/// Blocks of an upload are kept once for all that has the same bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_refused_upload_goes_only_what_nothing_else_is_made_of() {
+    let server = InTest::open(Limits::default()).await;
+    let app = server.app();
+    let code = muster_trees::File {
+        path: "code.py".into(),
+        is_executable: false,
+        bytes: 4,
+        digest: blob_of(b"code"),
+    };
+    let text = Tree::new(vec![code]).expect("it keeps to the rules").to_text();
+    let tree = tree_of(text.as_bytes());
+    let workspace = submit_with_code(&app, tree).await;
+    let keep = |content: &[u8]| {
+        let mut incoming = app.blobs.begin(workspace, None, Kind::Upload).expect("there is room");
+        incoming.write(content).expect("there is room");
+        incoming.keep_as_found().expect("it is kept").digest
+    };
+    let [alone, blob, code] = [&b"alone"[..], b"blob", b"code"].map(keep);
+    let listed = app.blobs.list(workspace, &tree, text.as_bytes(), TREE_BYTES_MAX, Kind::Upload);
+    assert_eq!(listed.expect("it is a list").missing, []);
+
+    let make = StorageCommand::MakeContainer { name: "own".into(), workspace, owner: home() };
+    let made = app.storage.say(make).await.expect("it is written");
+    let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
+    let at = |name: &str| BlobRef { container: container.id, workspace, name: name.into() };
+    let segment = |digest| BlobPart { digest, bytes: 4 };
+    let (about, guard) = (About::default(), Guard::default());
+    let put = StorageCommand::Put { at: at("other"), segment: segment(blob), about, guard };
+    assert!(app.storage.say(put).await.expect("it is written").is_ok());
+    // Files are removed that were there before their blocks were staged; a file's time is as exact as the clock ticks.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let upload = BlockUpload::begin(&app.storage, at("large"));
+    for (block, digest) in [("YQ==", alone), ("Yg==", blob), ("Yw==", code)] {
+        let stage = StorageCommand::Stage { at: at("large"), block: block.into(), segment: segment(digest) };
+        assert!(app.storage.say(stage).await.expect("it is written").is_ok());
+    }
+    upload.refuse();
+    drop(upload);
+    app.storage.refused.news().await;
+    assert!(!sweeper(&app).drop_refused(&mut ReferencedBytes::default()).await, "nothing failed");
+    let is_there =
+        |digest| app.blobs.open(workspace, &digest).expect("it can be looked at").is_some();
+    assert_eq!([alone, blob, code].map(is_there), [false, true, true]);
+}
