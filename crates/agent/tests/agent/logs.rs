@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use muster_agent::FullServer;
-use muster_core::model::Exit;
+use muster_core::model::{Carrying, Exit};
 
-use crate::harness::{Harness, eventually, timing};
+use crate::harness::{Harness, eventually, is_running, timing};
 
 #[tokio::test]
 async fn a_hundred_megabytes_without_a_newline_arrive() {
@@ -191,5 +191,43 @@ async fn a_server_whose_room_becomes_free_slowly_does_not_hold_up_the_end() {
     let line =
         format!("muster: the last {missing} bytes of this log are missing: there is no room");
     assert!(log.contains(&line), "{log}");
+    agent.abort();
+}
+
+/// Its last lines were followed by one that said that 0 bytes were missing.
+#[tokio::test]
+async fn a_log_whose_rest_fits_into_its_last_lines_is_whole() {
+    let harness = Harness::new().await;
+    let full_server = FullServer { log_waits: Duration::from_millis(500), ..FullServer::default() };
+    let config = muster_agent::AgentConfig { full_server, ..harness.config() };
+    let agent = tokio::spawn(muster_agent::run_with_timing(config, None, timing()));
+    harness.server.change(|book| book.log_takes_last = true);
+    let epoch = harness.assignment(1, "seq 100");
+    assert_eq!(harness.ending(epoch).await, Exit::Code(0));
+    let expected: String = (1..=100).map(|i| format!("{i}\n")).collect();
+    assert_eq!(harness.log(epoch), expected);
+    agent.abort();
+}
+
+/// They were waited for one after the other.
+#[tokio::test]
+async fn a_full_server_is_waited_for_once_with_files_and_log() {
+    const WAITS: Duration = Duration::from_secs(6);
+    let harness = Harness::new().await;
+    let full_server = FullServer { outputs_wait: WAITS, log_waits: WAITS };
+    let config = muster_agent::AgentConfig { full_server, ..harness.config() };
+    let agent = tokio::spawn(muster_agent::run_with_timing(config, None, timing()));
+    harness.server.change(|book| {
+        book.log_takes_last = true;
+        book.is_full_of_files = true;
+    });
+    let epoch = harness.assignment(1, "echo said; echo left > outputs/file");
+    harness.until("it runs", |book| is_running(book, epoch).then_some(())).await;
+    let began = Instant::now();
+    let ended = harness.ending(epoch).await;
+    let Exit::Data { doing: Carrying::Save, message } = ended else { panic!("{ended:?}") };
+    assert!(message.contains("disk is full"), "{message}");
+    let took = began.elapsed();
+    assert!(WAITS <= took + Duration::from_secs(2) && took < WAITS * 2, "{took:?}");
     agent.abort();
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
@@ -52,6 +52,10 @@ pub struct Book {
     pub log_piece_max: Option<usize>,
     /// Room for larger pieces becomes free byte by byte: of every second one the first byte is taken.
     pub log_room_trickles: bool,
+    /// There is room only for the last lines of logs.
+    pub log_takes_last: bool,
+    /// There is no room for the files of jobs.
+    pub is_full_of_files: bool,
     /// Once: forgets everything beyond this length of a log, when it has at least so much.
     pub forget_log_beyond: Option<usize>,
     pub specs_asked_for: u32,
@@ -111,6 +115,8 @@ impl Server {
             log_status: None,
             log_piece_max: None,
             log_room_trickles: false,
+            log_takes_last: false,
+            is_full_of_files: false,
             forget_log_beyond: None,
             specs_asked_for: 0,
             gives_specs: false,
@@ -150,6 +156,7 @@ impl Server {
             .route("/agent/v1/sync", post(sync))
             .route("/agent/v1/specs/{hash}", get(spec))
             .route("/agent/v1/environments/{epoch}", get(environment))
+            .route("/agent/v1/trees/{epoch}/{tree}", put(tree))
             .route("/agent/v1/logs/{epoch}", post(log))
             .layer(DefaultBodyLimit::max(256 * 1024))
             .with_state(shared);
@@ -305,6 +312,14 @@ async fn environment(State(shared): State<Shared>, headers: HeaderMap) -> Respon
     answer.map_or(StatusCode::NOT_FOUND.into_response(), |answer| Json(answer).into_response())
 }
 
+async fn tree(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    assert!(is_ours(&headers));
+    match shared.book.lock().unwrap().is_full_of_files {
+        true => (StatusCode::INSUFFICIENT_STORAGE, "there is no room").into_response(),
+        false => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
 async fn log(
     State(shared): State<Shared>,
     UrlPath(epoch): UrlPath<String>,
@@ -317,6 +332,9 @@ async fn log(
     book.log_offsets.push(query["offset"]);
     if let Some(status) = book.log_status {
         return status.into_response();
+    }
+    if book.log_takes_last && query.get("last") != Some(&1) {
+        return (StatusCode::INSUFFICIENT_STORAGE, "there is no room").into_response();
     }
     let is_too_large = book.log_piece_max.is_some_and(|most| body.len() > most);
     let takes_a_byte = book.log_room_trickles && book.log_offsets.len().is_multiple_of(2);

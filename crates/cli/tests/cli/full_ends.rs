@@ -4,6 +4,7 @@ use std::fs::File;
 use std::process::Command;
 
 use muster_sandbox::disk_space::DiskSpace;
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::full_disk::{Disk, is_inside, started};
 use crate::support::Site;
@@ -83,4 +84,34 @@ fn uploads_of_others_leave_room_for_what_a_job_leaves() {
     assert!(submit("later", &large).stderr.contains(words));
     let again = submit("again", &small);
     assert_eq!(again.code, 0, "{}", again.stderr);
+}
+
+/// Takes 35 s: the node waits for space with the rest of the log.
+#[test]
+fn a_log_that_does_not_fit_ends_with_what_is_missing() {
+    if !is_inside("full_ends::a_log_that_does_not_fit_ends_with_what_is_missing", Disk::Ext4) {
+        return;
+    }
+    let site = started();
+    let command = "while [ ! -e end ]; do sleep 0.1; done; seq 20000";
+    let create = ["job", "create", "--compute", "cpu", "--command", command, "-n", "says"];
+    assert_eq!(site.run(&create).code, 0);
+    let shown = || site.text(&["job", "show", "-n", "says"]);
+    wait_until("it runs", || shown().contains("Running"));
+
+    // The store has some of its part left, and nothing else has room.
+    let file = File::create(site.folder().join("ballast")).expect("there is space");
+    let left = DiskSpace::of(site.folder()).expect("it is mounted").free_bytes;
+    fallocate(&file, FallocateFlags::empty(), 0, left - (20 << 20)).expect("there is as much");
+    let ends = works(&site).into_iter().map(|work| work.join("end"));
+    ends.for_each(|end| std::fs::write(end, "").expect("its folder is there"));
+    wait_until("it ends", || !shown().contains("Running"));
+    assert!(shown().contains("Completed"), "{}", shown());
+    let log = String::from_utf8(site.run(&["job", "stream", "-n", "says"]).stdout).expect("text");
+    assert!(log.starts_with("1\n2\n3\n"), "{log}");
+    let (kept, said) = log.split_once("\nmuster: the last ").expect("it says that it is cut");
+    let missing = 108_894 - kept.len();
+    assert!(kept.len() > 3_000, "{log}");
+    assert!(said.starts_with(&format!("{missing} bytes of this log are missing: ")), "{said}");
+    assert!(said.contains("the server's disk is full"), "{said}");
 }
