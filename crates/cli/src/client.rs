@@ -4,6 +4,8 @@
 //! server that the state directory names, and to nobody else.
 
 mod blobs;
+#[cfg(test)]
+mod fake;
 mod files;
 mod pacing;
 
@@ -398,12 +400,16 @@ pub async fn metrics(server: &Server, within: Duration) -> Result<String, NoMetr
     let url = format!("{}/metrics", server.url.trim_end_matches('/'));
     let request = http.get(url).bearer_auth(&server.key).timeout(within);
     let page = async { request.send().await?.error_for_status()?.text().await };
-    page.await.map_err(|why| match why.status() {
+    page.await.map_err(|why| no_metrics(why, within))
+}
+
+fn no_metrics(why: reqwest::Error, within: Duration) -> NoMetrics {
+    match why.status() {
         Some(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
             NoMetrics::NotAllowed(status)
         }
         _ => NoMetrics::Failed(unanswered(why, within)),
-    })
+    }
 }
 
 fn unanswered(why: reqwest::Error, within: Duration) -> String {
@@ -512,7 +518,30 @@ fn total_of(headers: &HeaderMap) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::fake::{Fake, answer};
     use super::*;
+
+    #[tokio::test]
+    async fn figures_that_cannot_be_read_are_a_matter_of_the_key_only_if_the_server_says_so() {
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let within = Duration::from_secs(1);
+        let failed = async |answered: String| {
+            let fake = Fake::start(vec![answered]);
+            let page = async {
+                let answered = http.get(&fake.url).timeout(within).send().await?;
+                answered.error_for_status()?.text().await
+            };
+            no_metrics(page.await.unwrap_err(), within)
+        };
+        for (status, is_refused) in
+            [(401, true), (403, true), (404, false), (500, false), (503, false)]
+        {
+            let none = failed(answer(status, "", "")).await;
+            assert_eq!(matches!(none, NoMetrics::NotAllowed(_)), is_refused, "{status}: {none}");
+        }
+        let none = failed(String::new()).await;
+        assert!(matches!(none, NoMetrics::Failed(_)), "no answer at all: {none}");
+    }
 
     #[test]
     fn headers_are_read_in_every_form() {

@@ -188,9 +188,13 @@ pub fn is_coloured() -> bool {
 
 /// A program gets values as they are; a terminal would obey what somebody hid in them.
 fn for_terminal(text: String) -> String {
-    if !io::stdout().is_terminal() {
-        return text;
+    match io::stdout().is_terminal() {
+        true => without_commands(&text),
+        false => text,
     }
+}
+
+fn without_commands(text: &str) -> String {
     let is_obeyed = |c: char| is_command(c) && !matches!(c, '\t' | '\n');
     text.chars().map(|c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
@@ -236,6 +240,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_terminal_is_shown_what_it_would_obey_or_turn_around() {
+        let hidden = "a\u{1b}[2J\tb\u{202e}c\u{2066}\n";
+        assert_eq!(without_commands(hidden), "a\u{fffd}[2J\tb\u{fffd}c\u{fffd}\n");
+    }
 
     #[test]
     fn json_is_sorted_and_has_no_nulls() {

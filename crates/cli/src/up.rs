@@ -358,3 +358,19 @@ fn announce(ready: &Ready, talk: &Talk) {
     }
     talk.say("Ctrl-C stops the server");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_many_share_on_this_disk_is_a_part_of_it() {
+        let bytes = |workspaces, is_elsewhere| {
+            default_storage_bytes(workspaces, Path::new("/nowhere/yet"), is_elsewhere)
+        };
+        let half = DiskSpace::of(Path::new("/")).expect("a disk").bytes / 2;
+        assert_eq!(bytes(Workspaces::ByHand, false), half.min(STORAGE_BYTES));
+        assert_eq!(bytes(Workspaces::ByHand, true), STORAGE_BYTES, "in an object store");
+        assert_eq!(bytes(Workspaces::OnFirstUse, false), STORAGE_BYTES, "one person's own disk");
+    }
+}

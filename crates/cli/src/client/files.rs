@@ -66,3 +66,50 @@ impl Client {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::path::PathBuf;
+
+    use muster_core::model::WorkspaceKey;
+    use muster_wire::cloud::TokenReply;
+    use muster_wire::to_json;
+    use reqwest::header::HeaderValue;
+
+    use super::super::fake::{Fake, answer};
+    use super::*;
+    use crate::server_location::Server;
+
+    /// The stream of an earlier try moved the place from which the next one read.
+    #[tokio::test]
+    async fn a_file_that_is_sent_again_is_opened_again_and_comes_whole() {
+        let token = answer(200, "", &to_json(&TokenReply::new("token", 1, "resource")));
+        let later = answer(503, "retry-after: 0\r\n", "");
+        let fake = Fake::start(vec![token, later, answer(200, "", "")]);
+        let server = Server {
+            dir: None,
+            url: fake.url.clone(),
+            key: "key".to_owned(),
+            ca_pem: Vec::new(),
+            ca_file: PathBuf::new(),
+            ca_bundle: None,
+            key_source: "a test".to_owned(),
+        };
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = Client { http, server, token: RefCell::new(HeaderValue::from_static("")) };
+        let content: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+        let path = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&path, &content).unwrap();
+        let opened = Cell::new(0);
+        let open = || {
+            opened.set(opened.get() + 1);
+            Ok((File::open(&path).unwrap(), content.len() as u64))
+        };
+        let workspace = WorkspaceKey::new("s", "g", "w");
+        let route = Route::Blob { workspace, digest: "ab".into() };
+        client.put_file(&route, open).await.unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(fake.bodies()[1..], [content.clone(), content.clone()]);
+        assert_eq!(opened.get(), 2);
+    }
+}

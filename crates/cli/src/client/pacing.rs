@@ -117,13 +117,9 @@ fn words(status: StatusCode, reason: &Option<String>, pause: Duration) -> String
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use reqwest::header::HeaderValue;
 
+    use super::super::fake::{Fake, answer};
     use super::*;
     use crate::failure::Failure;
 
@@ -163,33 +159,34 @@ mod tests {
     }
 
     /// What comes of a PUT that is sent again when it gets lost, and how often it was sent, where a server gives these answers.
-    async fn put(answers: &'static [&'static str]) -> (StatusCode, usize) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for connection in listener.incoming() {
-                let mut connection = connection.unwrap();
-                assert!(connection.read(&mut [0; 1024]).unwrap() > 0);
-                let answer = answers[count.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1)];
-                connection.write_all(answer.as_bytes()).unwrap();
-            }
-        });
+    async fn put(answers: Vec<String>) -> (StatusCode, usize) {
+        let fake = Fake::start(answers);
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let lost = |why: reqwest::Error| Failure::error(why.to_string());
-        let sent = send(&Method::PUT, Again::WhenLost, || Ok(http.put(&url)), lost).await;
-        (sent.unwrap().status(), asked.load(Ordering::SeqCst))
+        let sent = send(&Method::PUT, Again::WhenLost, || Ok(http.put(&fake.url)), lost).await;
+        (sent.unwrap().status(), fake.bodies().len())
     }
 
     #[tokio::test]
     async fn what_gets_lost_is_sent_again_but_not_what_was_waited_for_already() {
-        const MADE: &str = "HTTP/1.1 201 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-        const FAILED: &str = "HTTP/1.1 500 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        let answers = vec![String::new(), answer(500, "", ""), answer(201, "", "")];
+        assert_eq!(put(answers).await, (StatusCode::CREATED, 3));
         // Later than anybody waits for it.
-        const LATER: &str =
-            "HTTP/1.1 503 x\r\ncontent-length: 0\r\nretry-after: 9\r\nconnection: close\r\n\r\n";
-        assert_eq!(put(&["", FAILED, MADE]).await, (StatusCode::CREATED, 3));
-        assert_eq!(put(&[LATER]).await, (StatusCode::SERVICE_UNAVAILABLE, 1));
+        let later = answer(503, "retry-after: 9\r\n", "");
+        assert_eq!(put(vec![later]).await, (StatusCode::SERVICE_UNAVAILABLE, 1));
+    }
+
+    #[tokio::test]
+    async fn why_a_server_cannot_do_it_is_told_in_its_own_words() {
+        let json = r#"{"error":{"code":"ServiceUnavailable","message":"its disk is full"}}"#;
+        let xml = "<Error><Code>ServerBusy</Code><Message>its disk is full</Message></Error>";
+        for (body, words) in
+            [(json, Some("its disk is full")), (xml, Some("its disk is full")), ("?", None)]
+        {
+            let fake = Fake::start(vec![answer(503, "", body)]);
+            let http = reqwest::Client::builder().no_proxy().build().unwrap();
+            let answered = http.get(&fake.url).send().await.unwrap();
+            assert_eq!(reason(answered).await.as_deref(), words, "{body}");
+        }
     }
 }

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use muster_core::ids::JobId;
+
 use crate::support::Site;
+use crate::support::sandbox::wait_until;
 
 const WAITING: usize = 50;
 const RUNNING: usize = 2;
@@ -89,4 +92,16 @@ fn no_job_is_lost_or_run_twice_when_the_server_is_killed() {
     let twice = std::fs::read_dir(&marks).expect("io").flatten();
     let twice = twice.filter(|entry| entry.file_name().to_string_lossy().starts_with("TWICE"));
     assert_eq!(twice.count(), 0, "two runs of one job at once");
+}
+
+/// It was killed after the delete was on disk, and before the log was removed.
+#[test]
+fn the_log_of_a_deleted_job_goes_when_the_server_starts_again() {
+    let mut site = Site::start_plain();
+    site.kill();
+    let left = site.state().join("logs").join(JobId(999_999).to_string());
+    std::fs::create_dir_all(&left).expect("our own folder");
+    std::fs::write(left.join("a1.0.log"), "said").expect("our own folder");
+    site.start_with(&["--isolation", "none"]);
+    wait_until("it is found", || !left.exists());
 }
