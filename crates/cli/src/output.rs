@@ -1,7 +1,7 @@
 //! Everything that is printed: data on standard output, talk on standard error.
 
+mod bounded;
 mod colour;
-mod growth;
 pub mod query;
 pub mod render;
 mod terminal;

@@ -4,7 +4,7 @@ use jmespath::ast::Ast;
 use jmespath::{ErrorReason, JmespathError};
 use serde_json::{Map, Value};
 
-use super::growth;
+use super::bounded;
 use crate::failure::{CliResult, Failure, brief};
 
 /// Far more than a person types.
@@ -39,8 +39,8 @@ pub fn parse(text: &str) -> Result<Query, String> {
         ));
     }
     let text = with_texts_quoted(text);
-    match with_room(|| jmespath::compile(&text).map(|read| growth::check(read.as_ast()))) {
-        Ok(bounded) => bounded.map(|()| Query(text)),
+    match with_room(|| jmespath::parse(&text).map(drop)) {
+        Ok(()) => Ok(Query(text)),
         Err(why) => Err(format!("{}; give a JMESPath expression, {EXAMPLE}", told(&why))),
     }
 }
@@ -54,12 +54,11 @@ impl Query {
     }
 
     fn search(&self, document: &Value) -> Result<Data, String> {
-        let expression = jmespath::compile(&self.0).map_err(|why| told(&why))?;
-        let found = expression.search(document).map_err(|why| told(&why))?;
-        growth::check_result(&found)?;
-        let mut value = serde_json::to_value(&*found).expect("the result has text keys");
+        let mut ast = jmespath::parse(&self.0).map_err(|why| told(&why))?;
         let mut seen = Seen::default();
-        seen.look_at(expression.as_ast());
+        seen.look_at(&mut ast);
+        let found = bounded::search(&self.0, ast, document).map_err(|why| told(&why))?;
+        let mut value = serde_json::to_value(&*found).expect("the result has text keys");
         if seen.computes {
             make_whole(&mut value);
         }
@@ -157,35 +156,14 @@ struct Seen {
 }
 
 impl Seen {
-    fn look_at(&mut self, ast: &Ast) {
+    fn look_at(&mut self, ast: &mut Ast) {
+        bounded::parts_mut(ast).into_iter().for_each(|part| self.look_at(part));
         match ast {
             Ast::MultiHash { elements, .. } => {
-                elements.iter().for_each(|pair| self.look_at(&pair.value));
                 self.orders.push(elements.iter().map(|pair| pair.key.clone()).collect());
             }
-            Ast::MultiList { elements, .. } => elements.iter().for_each(|it| self.look_at(it)),
-            Ast::Function { name, args, .. } => {
-                self.computes |= WHOLE_IN_AZ.contains(&name.as_str());
-                args.iter().for_each(|argument| self.look_at(argument));
-            }
-            Ast::Comparison { lhs, rhs, .. }
-            | Ast::Condition { predicate: lhs, then: rhs, .. }
-            | Ast::Projection { lhs, rhs, .. }
-            | Ast::And { lhs, rhs, .. }
-            | Ast::Or { lhs, rhs, .. }
-            | Ast::Subexpr { lhs, rhs, .. } => {
-                self.look_at(lhs);
-                self.look_at(rhs);
-            }
-            Ast::Expref { ast: node, .. }
-            | Ast::Flatten { node, .. }
-            | Ast::Not { node, .. }
-            | Ast::ObjectValues { node, .. } => self.look_at(node),
-            Ast::Identity { .. }
-            | Ast::Field { .. }
-            | Ast::Index { .. }
-            | Ast::Literal { .. }
-            | Ast::Slice { .. } => {}
+            Ast::Function { name, .. } => self.computes |= WHOLE_IN_AZ.contains(&name.as_str()),
+            _ => {}
         }
     }
 }
