@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ArmError;
 use crate::json::{Field, parse_object};
-use crate::timestamp;
+use crate::{odata, timestamp};
 
 /// These bodies have a handful of short fields.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -168,24 +168,17 @@ pub struct RoleDefinitionProperties {
 pub fn role_definitions(filter: Option<&str>) -> Result<Vec<RoleDefinitionDocument>, ArmError> {
     let wanted = match filter {
         None => None,
-        Some(filter) => Some(name_in(filter).ok_or_else(|| {
+        Some(filter) => Some(odata::equal_to(filter, "roleName").ok_or_else(|| {
             ArmError::invalid_property(
                 "$filter",
                 "$filter is not understood; leave it out, or write roleName eq 'Reader'",
             )
         })?),
     };
-    let is_wanted =
-        |role: &Role| wanted.is_none_or(|wanted| role.as_str().eq_ignore_ascii_case(wanted));
+    let is_wanted = |role: &Role| {
+        wanted.as_ref().is_none_or(|wanted| role.as_str().eq_ignore_ascii_case(wanted))
+    };
     Ok(Role::ALL.into_iter().filter(is_wanted).map(definition).collect())
-}
-
-fn name_in(filter: &str) -> Option<&str> {
-    let (property, rest) = filter.trim().split_once(char::is_whitespace)?;
-    let (operator, value) = rest.trim_start().split_once(char::is_whitespace)?;
-    let value = value.trim().strip_prefix('\'')?.strip_suffix('\'')?;
-    (property.eq_ignore_ascii_case("roleName") && operator.eq_ignore_ascii_case("eq"))
-        .then_some(value)
 }
 
 fn definition(role: Role) -> RoleDefinitionDocument {

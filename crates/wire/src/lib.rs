@@ -39,6 +39,7 @@ pub mod lock;
 pub mod login;
 pub mod manager;
 pub mod notes;
+mod odata;
 pub mod operation;
 mod page;
 pub mod path;

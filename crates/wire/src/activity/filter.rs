@@ -4,7 +4,7 @@ use muster_core::model::{Activity, ActivityOutcome};
 use muster_core::time::Wall;
 
 use crate::error::ArmError;
-use crate::json::shorten;
+use crate::odata::{self, Operator, Term, Value};
 use crate::timestamp;
 
 /// What somebody wants to see.
@@ -17,6 +17,7 @@ pub struct ActivityFilter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
+    Time,
     ResourceGroup,
     Resource,
     Provider,
@@ -26,7 +27,8 @@ enum Field {
     Operation,
 }
 
-const FIELDS: [(&str, Field); 9] = [
+const FIELDS: [(&str, Field); 10] = [
+    ("eventTimestamp", Field::Time),
     ("resourceGroupName", Field::ResourceGroup),
     ("resourceId", Field::Resource),
     ("resourceUri", Field::Resource),
@@ -38,45 +40,49 @@ const FIELDS: [(&str, Field); 9] = [
     ("operations", Field::Operation),
 ];
 
+const REMEDY: &str = "compare eventTimestamp with ge or le and a time, or resourceGroupName, resourceId, resourceProvider, \
+                      caller, status, correlationId or operations with eq and a 'text', joined by and";
+
 impl ActivityFilter {
     /// Without a filter, everything.
     pub fn parse(text: Option<&str>) -> Result<ActivityFilter, ArmError> {
         let mut filter =
             ActivityFilter { since: Wall(0), until: Wall(u64::MAX), wanted: Vec::new() };
-        for part in split(text.unwrap_or("")) {
-            filter.add(&part)?;
-        }
+        let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return Ok(filter) };
+        filter.add(text).map_err(|why| odata::refusal(text, &why, REMEDY))?;
         Ok(filter)
     }
 
-    fn add(&mut self, part: &str) -> Result<(), ArmError> {
-        let mut words = part.splitn(3, char::is_whitespace);
-        let (name, operator) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-        let value = words.next().unwrap_or("").trim();
-        // az leaves the quotes of times out.
-        let quoted = value.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
-        let value = quoted.map_or_else(|| value.to_owned(), |text| text.replace("''", "'"));
-        if name.eq_ignore_ascii_case("eventTimestamp") {
-            // az leaves the zone out, too: it means UTC.
-            let at = timestamp::parse(&value).or_else(|| timestamp::parse(&format!("{value}Z")));
-            let at =
-                at.ok_or_else(|| bad(part, "give eventTimestamp as '2026-11-15T08:00:00Z'"))?;
-            match operator.to_ascii_lowercase().as_str() {
-                "ge" | "gt" => self.since = self.since.max(at),
-                "le" | "lt" => self.until = self.until.min(at),
-                _ => return Err(bad(part, "compare eventTimestamp with ge or le")),
+    fn add(&mut self, text: &str) -> Result<(), String> {
+        let odata::Filter(mut any) = odata::Filter::parse(text, &FIELDS)?;
+        let all = any.pop().filter(|_| any.is_empty()).ok_or("it has an or")?;
+        for term in all {
+            let Term::Compare { field, operator, value } = term else {
+                return Err("it has more than comparisons".into());
+            };
+            match field {
+                Field::Time => self.add_time(operator, &value)?,
+                _ if operator != Operator::Eq => {
+                    return Err(format!("\"{operator}\" compares nothing but eventTimestamp"));
+                }
+                _ => self.wanted.push((field, value.text().to_owned())),
             }
-            return Ok(());
         }
-        let known = FIELDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        let Some((_, field)) = known else {
-            let names = FIELDS.map(|(name, _)| name).join(", ");
-            return Err(bad(part, &format!("it compares eventTimestamp, {names}")));
-        };
-        if !operator.eq_ignore_ascii_case("eq") || value.is_empty() {
-            return Err(bad(part, "compare it with eq and a 'text'"));
+        Ok(())
+    }
+
+    fn add_time(&mut self, operator: Operator, value: &Value) -> Result<(), String> {
+        let value = value.text();
+        // az leaves the zone out: it means UTC.
+        let at = timestamp::parse(value).or_else(|| timestamp::parse(&format!("{value}Z")));
+        let at = at.ok_or("give eventTimestamp as '2026-11-15T08:00:00Z'")?;
+        match operator {
+            Operator::Ge | Operator::Gt => self.since = self.since.max(at),
+            Operator::Le | Operator::Lt => self.until = self.until.min(at),
+            Operator::Eq | Operator::Ne => {
+                return Err("eventTimestamp is compared with ge and le".into());
+            }
         }
-        self.wanted.push((*field, value));
         Ok(())
     }
 
@@ -90,6 +96,7 @@ fn is_like(activity: &Activity, field: Field, value: &str) -> bool {
     let activity_request = &activity.request;
     let same = |text: &str| text.eq_ignore_ascii_case(value);
     match field {
+        Field::Time => true,
         Field::ResourceGroup => same(super::home(&activity_request.scope).1),
         // What happened to a thing includes what happened to what is in it.
         Field::Resource => {
@@ -108,27 +115,6 @@ fn is_like(activity: &Activity, field: Field, value: &str) -> bool {
             .split(',')
             .any(|name| activity_request.operation.eq_ignore_ascii_case(name.trim())),
     }
-}
-
-fn bad(part: &str, remedy: &str) -> ArmError {
-    let message = format!("'{}' in $filter is not understood; {remedy}", shorten(part));
-    ArmError::invalid_property("$filter", message)
-}
-
-/// The parts between `and`, which may stand in a quoted text too.
-fn split(text: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut is_quoted = false;
-    for word in text.split_inclusive(char::is_whitespace) {
-        if !is_quoted && word.trim().eq_ignore_ascii_case("and") {
-            parts.push(String::new());
-            continue;
-        }
-        is_quoted ^= word.matches('\'').count() % 2 == 1;
-        parts.last_mut().expect("there is one").push_str(word);
-    }
-    let trimmed = parts.into_iter().map(|part| part.trim().to_owned());
-    trimmed.filter(|part| !part.is_empty()).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::JsonText;
 use crate::error::{ArmError, ErrorDetail};
 use crate::json::shorten;
 use crate::operation::{self, OperationDocument};
-use crate::timestamp;
+use crate::{odata, timestamp};
 
 const KIND: &str = "Microsoft.Resources/deployments";
 /// What a resource is told to be that nothing is made for.
@@ -90,21 +90,12 @@ impl DeploymentDocument {
 
 /// The state that a list is asked for: `provisioningState eq 'Succeeded'`.
 pub fn filter(text: &str) -> Result<String, ArmError> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    if let [name, eq, state] = words.as_slice()
-        && name.eq_ignore_ascii_case("provisioningState")
-        && eq.eq_ignore_ascii_case("eq")
-        && let Some(state) = state.strip_prefix('\'').and_then(|state| state.strip_suffix('\''))
-    {
-        return Ok(state.to_owned());
-    }
-    Err(ArmError::invalid_property(
-        "$filter",
-        format!(
-            "$filter is '{}'; give provisioningState eq 'Succeeded', or leave it out",
-            shorten(text)
-        ),
-    ))
+    odata::equal_to(text, "provisioningState").ok_or_else(|| {
+        let text = shorten(text);
+        let message =
+            format!("$filter is '{text}'; give provisioningState eq 'Succeeded', or leave it out");
+        ArmError::invalid_property("$filter", message)
+    })
 }
 
 /// A deployment together with how far what it asked for is.
