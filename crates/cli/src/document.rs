@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use muster_wire::yaml::{BadYaml, from_yaml};
+use muster_wire::yaml::{BadYaml, tree};
 use serde_json::{Map, Value};
 
 use crate::failure::{CliResult, Failure, brief, quoted};
@@ -108,8 +108,8 @@ fn parse_by(
     origin: Origin<'_>,
     fields: impl FnOnce(&Fields) -> CliResult<&'static [Field]>,
 ) -> CliResult<(Fields, Vec<&'static str>)> {
-    let value: Value = from_yaml(origin.text).map_err(|why| broken(origin.name, &why))?;
-    let Value::Object(mut document) = value else {
+    let node = tree::parse(origin.text).map_err(|why| broken(origin.name, &why))?;
+    let Ok(Value::Object(mut document)) = serde_json::to_value(&node) else {
         let text = format!("{} holds no fields; write them as 'name: value'", quoted(origin.name));
         return Err(Failure::refused(text));
     };
@@ -142,9 +142,8 @@ fn text_of(path: &Path) -> std::io::Result<String> {
 }
 
 fn broken(name: &str, why: &BadYaml) -> Failure {
-    let place = why.place.map(|(line, column)| format!(", line {line}, column {column}"));
-    let (name, place, words) = (quoted(name), place.unwrap_or_default(), brief(&why.words));
-    Failure::refused(format!("{name}{place} is no YAML: {words}"))
+    let (name, (line, column), words) = (quoted(name), why.place, brief(&why.words));
+    Failure::refused(format!("{name}, line {line}, column {column} is no YAML: {words}"))
 }
 
 /// Refuses what is not known, and values of the wrong kind. `path` is what leads to the document, with a dot.

@@ -6,7 +6,6 @@
 
 mod names;
 mod spec;
-mod yaml;
 
 pub use names::{BadNames, Names, NamesFile};
 
@@ -14,9 +13,9 @@ use std::collections::BTreeMap;
 
 use muster_core::model::Recipe;
 use muster_wire::yaml::BadYaml;
+use muster_wire::yaml::tree::{self, Entry, Node, Value};
 
 use self::spec::{BadSpec, Spec};
-use self::yaml::Node;
 use crate::brief;
 use crate::notes::Notes;
 use crate::pip::{self, PipError, Requirement};
@@ -50,8 +49,8 @@ pub enum CondaError {
         "the conda file has {bytes} bytes, at most {TEXT_BYTES_MAX} are taken; name fewer packages"
     )]
     TooLong { bytes: usize },
-    #[error("the conda file{place} is no YAML: {words}", place = at(*place))]
-    Yaml { place: Option<(u64, u64)>, words: String },
+    #[error("the conda file, line {}, column {}, is no YAML: {words}", place.0, place.1)]
+    Yaml { place: (usize, usize), words: String },
     #[error(
         "the conda file holds no fields; it begins with 'dependencies:' and a list of packages"
     )]
@@ -86,33 +85,29 @@ pub enum CondaError {
     Pip(#[source] PipError),
 }
 
-fn at(place: Option<(u64, u64)>) -> String {
-    place.map(|(line, column)| format!(", line {line}, column {column},")).unwrap_or_default()
-}
-
 /// Reads a conda file. `indexes`: the addresses that its `pip:` may name.
 pub fn parse(text: &str, names: &Names, indexes: &[String]) -> Result<Read, CondaError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(CondaError::TooLong { bytes: text.len() });
     }
-    let root: Node = muster_wire::yaml::from_yaml(text)
+    let root = tree::parse(text)
         .map_err(|BadYaml { place, words }| CondaError::Yaml { place, words: brief(&words) })?;
-    let Node::Map(fields) = root else { return Err(CondaError::NoFields) };
+    let Value::Map(fields) = root.value else { return Err(CondaError::NoFields) };
     let mut reading = Reading::new(names);
     let mut pip_lines: Vec<String> = Vec::new();
-    for (name, value) in fields {
-        match (name.as_str(), value) {
-            ("dependencies", Node::Null) => {}
-            ("dependencies", Node::List(all)) => reading.dependencies(all, &mut pip_lines)?,
+    for Entry { key, value, .. } in fields {
+        match (key.as_str(), value.value) {
+            ("dependencies", Value::Null) => {}
+            ("dependencies", Value::List(all)) => reading.dependencies(all, &mut pip_lines)?,
             ("dependencies", _) => {
                 return Err(CondaError::Kind { field: "dependencies", wanted: "a list" });
             }
-            ("name" | "prefix", _) | ("channels" | "variables", Node::Null) => {}
-            ("channels", Node::List(all)) if all.is_empty() => {}
+            ("name" | "prefix", _) | ("channels" | "variables", Value::Null) => {}
+            ("channels", Value::List(all)) if all.is_empty() => {}
             ("channels", _) => {
                 reading.notes.add(NO_CHANNELS);
             }
-            ("variables", Node::Map(all)) => reading.variables(all)?,
+            ("variables", Value::Map(all)) => reading.variables(all)?,
             ("variables", _) => {
                 return Err(CondaError::Kind { field: "variables", wanted: "names with values" });
             }
@@ -164,16 +159,15 @@ impl<'a> Reading<'a> {
         Read { recipe, variables: self.variables, notes }
     }
 
-    fn variables(&mut self, all: Vec<(String, Node)>) -> Result<(), CondaError> {
+    fn variables(&mut self, all: Vec<Entry>) -> Result<(), CondaError> {
         if all.len() > VARIABLES_MAX {
             return Err(CondaError::Variables { count: all.len() });
         }
-        for (name, value) in all {
+        for Entry { key: name, value, .. } in all {
             let bad = || CondaError::Variable { name: brief(&name) };
-            let value = match value {
-                Node::Text(value) | Node::Scalar(value) => value,
-                Node::Null => String::new(),
-                Node::List(_) | Node::Map(_) => return Err(bad()),
+            let value = match value.is_null() {
+                true => String::new(),
+                false => value.as_python().ok_or_else(bad)?,
             };
             match variables::check(&name, &value) {
                 Ok(()) => drop(self.variables.insert(name, value)),
@@ -195,10 +189,10 @@ impl<'a> Reading<'a> {
             return Err(CondaError::TooMany { count: all.len() });
         }
         for one in all {
-            match one {
-                Node::Text(text) => self.dependency(&text)?,
-                Node::Map(sections) => {
-                    for (name, lines) in sections {
+            match one.value {
+                Value::Text(text) => self.dependency(&text)?,
+                Value::Map(sections) => {
+                    for Entry { key: name, value: lines, .. } in sections {
                         if name != "pip" {
                             let why = "only pip has a list of its own; write NAME=VERSION".into();
                             return Err(CondaError::Refused { name: brief(&name), why });
@@ -206,8 +200,8 @@ impl<'a> Reading<'a> {
                         pip_lines.extend(texts(lines)?);
                     }
                 }
-                Node::Null => {}
-                Node::Scalar(_) | Node::List(_) => {
+                Value::Null => {}
+                Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::List(_) => {
                     return Err(CondaError::Kind {
                         field: "a dependency",
                         wanted: "a text such as numpy=1.26; put it in quotes",
@@ -260,17 +254,17 @@ impl<'a> Reading<'a> {
 fn texts(lines: Node) -> Result<Vec<String>, CondaError> {
     let wrong =
         || CondaError::Kind { field: "pip", wanted: "a list of texts such as numpy==1.26.4" };
-    match lines {
-        Node::Null => Ok(Vec::new()),
-        Node::List(lines) => lines
+    match lines.value {
+        Value::Null => Ok(Vec::new()),
+        Value::List(lines) => lines
             .into_iter()
-            .map(|line| match line {
-                Node::Text(text) => Ok(text),
-                Node::Null => Ok(String::new()),
-                Node::Scalar(_) | Node::List(_) | Node::Map(_) => Err(wrong()),
+            .map(|line| match line.value {
+                Value::Text(text) => Ok(text),
+                Value::Null => Ok(String::new()),
+                _ => Err(wrong()),
             })
             .collect(),
-        Node::Text(_) | Node::Scalar(_) | Node::Map(_) => Err(wrong()),
+        _ => Err(wrong()),
     }
 }
 

@@ -1,13 +1,11 @@
 //! From what a user wrote to the request: each kind has its own properties.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_wire::JsonText;
 use muster_wire::asset::{AssetProperties, DataType};
-use muster_wire::yaml::from_yaml;
-use serde::Deserialize;
+use muster_wire::yaml::tree::{self, Value as Node};
 use serde_json::{Map, Value, json};
 
 use super::{component, environment, files, missing};
@@ -141,12 +139,6 @@ fn check_type(path: &str, local: &Local, kind: DataType) -> CliResult {
     }
 }
 
-#[derive(Deserialize)]
-struct Table {
-    #[serde(default)]
-    paths: Vec<BTreeMap<String, String>>,
-}
-
 /// What a table names besides itself.
 fn referenced(folder: &Path) -> CliResult<Vec<String>> {
     const BYTES_MAX: u64 = 1 << 20;
@@ -156,13 +148,17 @@ fn referenced(folder: &Path) -> CliResult<Vec<String>> {
         Failure::refused(why)
             .hint("a table is a folder with a file MLTable; or give --skip-validation")
     })?;
-    let table: Table = from_yaml(&text).map_err(|why| {
-        let place = why.place.map(|(line, column)| format!(", line {line}, column {column}"));
-        let (place, words) = (place.unwrap_or_default(), brief(&why.words));
-        Failure::refused(format!("{shown}{place} is no table: {words}"))
-    })?;
-    let named = |mut path: BTreeMap<String, String>| {
-        ["pattern", "file", "folder"].iter().find_map(|kind| path.remove(*kind))
+    let no_table = |(line, column): (usize, usize), words: &str| {
+        Failure::refused(format!("{shown}, line {line}, column {column} is no table: {words}"))
     };
-    Ok(table.paths.into_iter().filter_map(named).collect())
+    let table = tree::parse(&text).map_err(|why| no_table(why.place, &brief(&why.words)))?;
+    let paths = match table.get("paths").map(|paths| (paths.place, &paths.value)) {
+        None | Some((_, Node::Null)) => return Ok(Vec::new()),
+        Some((_, Node::List(paths))) => paths,
+        Some((place, _)) => return Err(no_table(place, "paths is not a list")),
+    };
+    let named = |path: &tree::Node| {
+        ["pattern", "file", "folder"].iter().find_map(|kind| path.get(kind)?.as_python())
+    };
+    Ok(paths.iter().filter_map(named).collect())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_core::model::AssetKind;
 use muster_wire::asset::{AssetResource, Build, ContainerResource, DataType};
-use muster_wire::yaml::from_yaml;
+use muster_wire::yaml::tree;
 use muster_wire::{JsonText, SystemData};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -177,7 +177,8 @@ fn flavors(text: &JsonText) -> Option<Value> {
 
 /// What is no YAML is shown as it is.
 fn conda(text: &str) -> Value {
-    from_yaml(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+    let read = tree::parse(text).ok().and_then(|node| serde_json::to_value(node).ok());
+    read.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
 fn build(build: &Build) -> BuildContext {

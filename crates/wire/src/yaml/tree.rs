@@ -4,16 +4,17 @@
 //! Those read YAML 1.1, as PyYAML does: `yes` is true, `1e-3` is a text, `010` is eight. A job's inputs go over the wire
 //! as texts, so whoever reads them in another way sends other values.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
+use serde::{Serialize, Serializer};
 
 use super::BadYaml;
 
 /// Deeper than any document that means something.
 const DEPTH_MAX: usize = 64;
-/// Of a whole document, aliases written out.
-const NODES_MAX: usize = 10_000;
+/// How many values aliases may stand for in all; other values take room in the text.
+const ALIASED_MAX: usize = 10_000;
 const MERGE: &str = "<<";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -83,9 +84,30 @@ impl Node {
     }
 }
 
+/// As JSON has it.
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.value {
+            Value::Null => serializer.serialize_unit(),
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::Int(number) => match (i64::try_from(*number), u64::try_from(*number)) {
+                (Ok(number), _) => serializer.serialize_i64(number),
+                (_, Ok(number)) => serializer.serialize_u64(number),
+                _ => serializer.serialize_f64(*number as f64),
+            },
+            Value::Float(number) => serializer.serialize_f64(*number),
+            Value::Text(text) => serializer.serialize_str(text),
+            Value::List(items) => serializer.collect_seq(items),
+            Value::Map(entries) => {
+                serializer.collect_map(entries.iter().map(|entry| (&entry.key, &entry.value)))
+            }
+        }
+    }
+}
+
 /// Reads one document; a second one is refused.
 pub fn parse(text: &str) -> Result<Node, BadYaml> {
-    let mut reader = Reader { anchors: HashMap::new(), nodes: 0 };
+    let mut reader = Reader { anchors: HashMap::new(), aliased: 0 };
     let mut parser = Parser::new_from_str(text);
     let mut found = None;
     loop {
@@ -119,8 +141,8 @@ fn next<'i>(parser: &mut Events<'i>) -> Result<(Event<'i>, Span), BadYaml> {
     }
 }
 
-fn bad((line, column): (usize, usize), words: &str) -> BadYaml {
-    BadYaml { place: Some((line as u64, column as u64)), words: words.to_owned() }
+fn bad(place: (usize, usize), words: &str) -> BadYaml {
+    BadYaml { place, words: words.to_owned() }
 }
 
 fn place(span: &Span) -> (usize, usize) {
@@ -129,16 +151,17 @@ fn place(span: &Span) -> (usize, usize) {
 
 struct Reader {
     anchors: HashMap<usize, Node>,
-    nodes: usize,
+    aliased: usize,
 }
 
 impl Reader {
     fn count(&mut self, more: usize, at: (usize, usize)) -> Result<(), BadYaml> {
-        self.nodes += more;
-        match self.nodes > NODES_MAX {
-            true => Err(bad(at, &format!("it has more than {NODES_MAX} values; make it smaller"))),
-            false => Ok(()),
+        self.aliased += more;
+        if self.aliased <= ALIASED_MAX {
+            return Ok(());
         }
+        let words = format!("its aliases stand for more than {ALIASED_MAX} values; use fewer");
+        Err(bad(at, &words))
     }
 
     fn node<'i>(
@@ -152,7 +175,6 @@ impl Reader {
         if depth > DEPTH_MAX {
             return Err(bad(at, &format!("it is more than {DEPTH_MAX} levels deep")));
         }
-        self.count(1, at)?;
         let (anchor, value) = match event {
             Event::Alias(id) => {
                 let known = self.anchors.get(&id).cloned();
@@ -191,6 +213,7 @@ impl Reader {
 
     fn map<'i>(&mut self, parser: &mut Events<'i>, depth: usize) -> Result<Value, BadYaml> {
         let mut entries: Vec<Entry> = Vec::new();
+        let mut keys = HashSet::new();
         let mut merged: Vec<Entry> = Vec::new();
         loop {
             let (event, span) = next(parser)?;
@@ -208,13 +231,13 @@ impl Reader {
                 merged.extend(entries_of(value, at)?);
                 continue;
             }
-            if entries.iter().any(|entry| entry.key == key) {
+            if !keys.insert(key.clone()) {
                 return Err(bad(at, &format!("'{key}' is there twice; keep one of them")));
             }
             entries.push(Entry { key, place: at, value });
         }
         for entry in merged {
-            if !entries.iter().any(|known| known.key == entry.key) {
+            if keys.insert(entry.key.clone()) {
                 entries.push(entry);
             }
         }
@@ -405,7 +428,7 @@ mod tests {
         assert_eq!(entries[1].place, (5, 5));
         for (broken, line) in [("a: [", 1), ("a: x\n b: y", 2), ("a: 1\na: 2", 2), ("a: \"x", 1)] {
             let why = parse(broken).unwrap_err();
-            let at = why.place.expect("a place");
+            let at = why.place;
             assert!(at.0 >= line && at.1 >= 1, "{broken:?}: {why:?}");
         }
         assert!(parse("a: 1\n---\nb: 2").is_err());

@@ -12,8 +12,6 @@ use crate::document::reader::Reader;
 use crate::failure::CliResult;
 
 const PREFIX: &str = "azureml:";
-/// Deeper than settings of an engine are.
-const DEPTH_MAX: usize = 16;
 
 /// `azureml:NAME` is `NAME`, as it is `NAME`.
 pub fn without_prefix(text: &str) -> String {
@@ -93,33 +91,16 @@ pub fn resources(job: &Reader<'_>) -> CliResult<Option<Json>> {
         }
         _ => put("dockerArgs", resources.text("docker_args")?.map(Json::from)),
     }
-    put("locations", resources.get("locations").map(|node| json_of(node, 0)));
+    put("locations", resources.get("locations").map(json_of));
     // Said even where nothing is, as azure-ai-ml does.
-    let more = resources.get("properties").map(|node| json_of(node, 0));
+    let more = resources.get("properties").map(json_of);
     put("properties", Some(more.unwrap_or_else(|| json!({}))));
     Ok(Some(wanted.into()))
 }
 
-/// As JSON has it, of what nobody looks into here.
-pub fn json_of(node: &Node, depth: usize) -> Json {
-    if depth > DEPTH_MAX {
-        return Json::Null;
-    }
-    match &node.value {
-        Value::Null => Json::Null,
-        Value::Bool(value) => json!(value),
-        Value::Int(number) => match i64::try_from(*number) {
-            Ok(number) => json!(number),
-            Err(_) => json!(number.to_string()),
-        },
-        Value::Float(number) => json!(number),
-        Value::Text(text) => json!(text),
-        Value::List(items) => items.iter().map(|item| json_of(item, depth + 1)).collect(),
-        Value::Map(entries) => {
-            let pair = entries.iter().map(|it| (it.key.clone(), json_of(&it.value, depth + 1)));
-            Json::Object(pair.collect())
-        }
-    }
+/// As JSON has it, for what is not looked into here.
+fn json_of(node: &Node) -> Json {
+    serde_json::to_value(node).unwrap_or_default()
 }
 
 pub fn distribution(job: &Reader<'_>) -> CliResult<Option<Json>> {
