@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use pep440_rs::Operator::*;
+
 use crate::version::{Specifier, specifiers};
 
 /// Where sandboxed nodes see programs as well, the more particular first.
@@ -47,8 +49,8 @@ impl PythonRequest {
         };
         let all = all.ok_or(BadPythonRequest::Unreadable)?;
         for one in &all {
-            let (major, _) = numbers(&one.version).ok_or(BadPythonRequest::Unreadable)?;
-            let is_exact = matches!(one.operator, "==" | "~=" | "===");
+            let (major, _) = numbers(one.version()).ok_or(BadPythonRequest::Unreadable)?;
+            let is_exact = matches!(one.operator(), Equal | EqualStar | ExactEqual | TildeEqual);
             if is_exact && major != 3 {
                 return Err(BadPythonRequest::NotThree(major));
             }
@@ -58,8 +60,9 @@ impl PythonRequest {
 
     /// In one spelling: `3.10` where it is one version, else its bounds.
     pub fn text(&self) -> String {
-        if let [Specifier { operator: "==", version }] = &self.0[..]
-            && let Some((major, minor)) = numbers(version)
+        if let [one] = &self.0[..]
+            && let (Equal | EqualStar, Some((major, minor))) =
+                (one.operator(), numbers(one.version()))
         {
             return minor.map_or(major.to_string(), |minor| format!("{major}.{minor}"));
         }
@@ -68,36 +71,30 @@ impl PythonRequest {
 
     pub fn admits(&self, have: Version) -> bool {
         self.0.iter().all(|one| {
-            let Some((major, minor)) = numbers(&one.version) else { return false };
+            let Some((major, minor)) = numbers(one.version()) else { return false };
             let wanted = Version { major, minor: minor.unwrap_or(0) };
             let same = have.major == major && minor.is_none_or(|minor| have.minor == minor);
-            match one.operator {
-                "==" | "===" => same,
-                "~=" => have.major == major && have >= wanted,
-                // Of one release or of the major version alone: no minor version is meant by it.
-                "!=" => !same || one.version.matches('.').count() > 1,
-                ">=" => have >= wanted,
-                ">" => have > wanted || (one.version.matches('.').count() > 1 && have == wanted),
-                "<=" => have <= wanted,
+            let is_of_release = one.version().release().len() > 2;
+            match one.operator() {
+                Equal | EqualStar | ExactEqual => same,
+                TildeEqual => have.major == major && have >= wanted,
+                // Of one release: no minor version is meant by it.
+                NotEqual | NotEqualStar => !same || is_of_release,
+                GreaterThanEqual => have >= wanted,
+                LessThanEqual => have <= wanted,
+                GreaterThan => have > wanted || (is_of_release && have == wanted),
                 // Below 3.11.4 is 3.11 still, as far as we look.
-                _ => have < wanted || (one.version.matches('.').count() > 1 && have == wanted),
+                LessThan => have < wanted || (is_of_release && have == wanted),
             }
         })
     }
 }
 
 /// The first two numbers.
-fn numbers(version: &str) -> Option<(u32, Option<u32>)> {
-    let mut parts = version.trim_end_matches(".*").split('.');
-    let digits = |part: &str| {
-        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        part[..end].parse::<u32>().ok()
-    };
-    let major = digits(parts.next()?)?;
-    match parts.next() {
-        Some(minor) => Some((major, Some(digits(minor)?))),
-        None => Some((major, None)),
-    }
+fn numbers(version: &pep440_rs::Version) -> Option<(u32, Option<u32>)> {
+    let mut numbers = version.release().iter().map(|number| u32::try_from(*number).ok());
+    let major = numbers.next()??;
+    Some((major, numbers.next().map_or(Some(None), |minor| minor.map(Some))?))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,8 +138,10 @@ impl Interpreters {
         let usual = there("python3").and_then(|path| {
             // Whatever it links to says in its name which it is.
             let target = path.canonicalize().ok()?;
-            let name = target.file_name()?.to_str()?.strip_prefix("python")?.to_owned();
-            let (major, minor) = numbers(&name)?;
+            let name = target.file_name()?.to_str()?.strip_prefix("python")?;
+            // `3.13t` and `3.11d` are builds of these versions.
+            let name = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            let (major, minor) = numbers(&name.parse().ok()?)?;
             Some(Interpreter { version: Version { major, minor: minor? }, path })
         });
         let folders = folders_elsewhere();

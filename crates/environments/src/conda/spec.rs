@@ -3,7 +3,7 @@
 //! What conda and PyPI write alike can mean different things: conda's `=1.2` is PyPI's `==1.2.*`.
 
 use crate::brief;
-use crate::version::{Specifier, is_version};
+use crate::version::{Specifier, is_version, sorted, specifier};
 
 const SPEC_BYTES_MAX: usize = 512;
 
@@ -76,9 +76,7 @@ impl Spec {
         for one in version.split(',') {
             all.extend(self.condition(one.trim())?);
         }
-        all.sort();
-        all.dedup();
-        Ok(all)
+        Ok(sorted(all))
     }
 
     fn condition(&self, text: &str) -> Result<Option<Specifier>, BadSpec> {
@@ -97,18 +95,17 @@ impl Spec {
         if !is_version(stem) {
             return Err(bad());
         }
-        let open = || format!("{stem}.*");
-        Ok(Some(match (operator, is_open) {
+        let wanted = match (operator, is_open) {
             // With a build it is that one version.
-            (Some("="), false) if self.build.is_none() => Specifier::new("==", open()),
-            (Some("=" | "==" | "===") | None, false) => Specifier::new("==", stem),
-            (Some("=" | "==" | "===") | None, true) => Specifier::new("==", open()),
-            (Some("!="), true) => Specifier::new("!=", open()),
-            (Some("~="), true) => Specifier::new("==", open()),
-            (Some("~="), false) if !stem.contains('.') => Specifier::new(">=", stem),
+            (Some("="), false) if self.build.is_none() => format!("=={stem}.*"),
+            (Some("=" | "==" | "===") | None, false) => format!("=={stem}"),
+            (Some("=" | "==" | "===" | "~=") | None, true) => format!("=={stem}.*"),
+            (Some("!="), true) => format!("!={stem}.*"),
+            (Some("~="), false) if !stem.contains('.') => format!(">={stem}"),
             // The bound is the version itself.
-            (Some(operator), _) => Specifier::new(operator, stem),
-        }))
+            (Some(operator), _) => format!("{operator}{stem}"),
+        };
+        specifier(&wanted).map(Some).ok_or_else(bad)
     }
 
     /// As [`crate::python::PythonRequest`] reads it; `None` where any will do.

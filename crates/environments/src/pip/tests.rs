@@ -40,7 +40,7 @@ fn order_comments_and_repetition_mean_nothing() {
 
 #[test]
 fn what_is_read_reads_back_as_the_same() {
-    let text = "a[x,y]!=1,>=0.5 ; os_name == 'posix' and (extra == \"q\")\nb\nc===1.0-foo\n";
+    let text = "a[x,y]!=1,>=0.5 ; os_name == 'posix' and (extra == \"q\")\nb\nc===1.0\n";
     let once = lines(text);
     assert_eq!(lines(&once.join("\n")), once);
 }
