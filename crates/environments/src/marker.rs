@@ -1,4 +1,6 @@
 //! The part of a requirement after the semicolon: for which machines and interpreters it holds.
+//!
+//! pep508_rs would keep every marker in memory for good: see docs/adr/0008.
 
 const NAMES: [&str; 12] = [
     "python_version",

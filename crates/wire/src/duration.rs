@@ -1,7 +1,7 @@
 //! ISO 8601 durations, as far as they have a fixed length: weeks, days, hours, minutes, seconds.
 //!
-//! By hand, because a general parser also takes years, months, signs and free text, and its refusal would
-//! not say which of these it was.
+//! This is not left to jiff, whose spans are shorter than ours and which takes no fraction of a day: see
+//! docs/adr/0008.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,7 @@
 //! What of a folder is not sent: the patterns of `.amlignore`, or else of `.gitignore`, as git reads them.
 //!
-//! Only the file at the top of the folder counts. Git's own folder is never sent.
+//! Only the file at the top of the folder counts. Git's own folder is never sent. The ignore crate would leave out more
+//! than azure-ai-ml does: see docs/adr/0008.
 
 /// The most specific to Azure ML first; only one of them counts.
 pub const FILES: [&str; 2] = [".amlignore", ".gitignore"];

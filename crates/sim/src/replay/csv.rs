@@ -1,5 +1,6 @@
 //! Just enough CSV: lines of fields, a field in double quotes if it has commas or quotes in it. A quoted field
-//! does not go on over the end of a line: no name or number of a trace does.
+//! does not go on over the end of a line: no name or number of a trace does. The csv crate would take an open quote
+//! to the end of the file without an error: see docs/adr/0008.
 
 use std::borrow::Cow;
 
