@@ -161,7 +161,13 @@ fn match_name(pattern: &[u8], name: &[u8]) -> bool {
     let mut star = None;
     while n < name.len() {
         match one(&pattern[p..], name[n]) {
-            Some(length) => (p, n) = (p + length, n + 1),
+            Some(length) => {
+                // `?` and `[!a]` stand for a whole character, as they do in azure-ai-ml.
+                let is_any = matches!(pattern[p], b'?' | b'[');
+                let is_rest = |byte: &&u8| is_any && **byte & 0xc0 == 0x80;
+                let rest = name[n + 1..].iter().take_while(is_rest).count();
+                (p, n) = (p + length, n + 1 + rest);
+            }
             None if pattern.get(p) == Some(&b'*') => {
                 star = Some((p, n));
                 p += 1;
@@ -228,9 +234,9 @@ mod tests {
             ("a/**/b", &["a/b", "a/x/b", "a/x/y/b"], &["b", "a"]),
             ("*\n!keep", &["x", "d/x"], &["keep", "d/keep"]),
             ("!x\nx", &["x"], &["y"]),
-            ("a?c", &["abc"], &["ac", "abbc"]),
+            ("a?c", &["abc", "aéc"], &["ac", "abbc", "aéèc"]),
             ("[a-c]x", &["ax", "cx"], &["dx", "-x"]),
-            ("[!a]x", &["bx"], &["ax"]),
+            ("[!a]x", &["bx", "éx"], &["ax"]),
             ("[]x]", &["]", "x"], &["["]),
             ("[ab", &["[ab"], &["a"]),
             ("# no\n\n  \n\\#yes", &["#yes"], &["no", "# no"]),
