@@ -1,4 +1,4 @@
-//! Where the server listens, and by which name others find it there.
+//! Where the server listens, and the host name under which clients reach it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,13 +11,13 @@ use crate::state_dir::StateDir;
 /// How the server is reached.
 #[derive(Debug, Clone)]
 pub struct Address {
-    /// Where the API listens.
+    /// The socket address of the API listener.
     pub listens: SocketAddr,
-    /// The port of the second listener.
+    /// The port of the second listener, which serves files.
     pub files_port: u16,
-    /// What this machine calls itself.
+    /// The host name that this machine reports for itself.
     pub host_name: String,
-    /// The host in the addresses that clients are given.
+    /// The host in the URLs that clients receive.
     pub host: String,
 }
 
@@ -34,7 +34,7 @@ impl Address {
         Address { listens, files_port, host_name, host }
     }
 
-    /// What clients are told: `https://HOST:PORT`.
+    /// The URL that clients receive: `https://HOST:PORT`.
     pub fn base_url(&self) -> String {
         format!("https://{}:{}", self.host, self.listens.port())
     }
@@ -43,7 +43,7 @@ impl Address {
         format!("https://{}:{}", self.host, self.files_port)
     }
 
-    /// For agents, which are on this machine: no name to resolve.
+    /// The URL for agents. They run on this machine, so it contains an address and needs no name resolution.
     pub fn agent_url(&self) -> String {
         format!("https://{}:{}", agent_host(self.listens.ip()), self.listens.port())
     }
@@ -64,7 +64,8 @@ pub async fn open_doors(
     Ok(http::Doors { api, files, metrics })
 }
 
-/// Port 0 means "any", but nodes of the last run know the last port: it is taken again if it is free.
+/// Port 0 means "any free port". The nodes of the previous run know its port, so that port is reused if it is still
+/// free.
 async fn listen(
     address: SocketAddr,
     setting: &'static str,
@@ -79,7 +80,7 @@ async fn listen(
     bound.map_err(|source| ServeError::Listen { address, setting, source })
 }
 
-/// The name under which clients are told to find us: configured, never taken from a request.
+/// The host name that clients receive. It comes from the configuration, never from a request.
 fn public_host(ip: IpAddr, host_name: &str) -> String {
     match ip {
         ip if ip.is_loopback() => "localhost".to_owned(),
@@ -89,7 +90,7 @@ fn public_host(ip: IpAddr, host_name: &str) -> String {
     }
 }
 
-/// An IPv6 address has brackets there.
+/// Formats a host for a URL; an IPv6 address needs brackets there.
 fn in_url(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_ascii_lowercase() }
 }

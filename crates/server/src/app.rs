@@ -1,4 +1,4 @@
-//! What every handler can reach.
+//! The state that all request handlers share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,25 +28,25 @@ use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
 
 pub struct App {
-    /// `https://HOST:PORT`, from configuration: never from a request.
+    /// `https://HOST:PORT`, taken from the configuration and never from a request.
     pub base_url: String,
-    /// The same for the second listener, where files are.
+    /// The same for the second listener, which serves files.
     pub files_url: String,
-    /// True once the server is asked to end: nobody waits for news any more.
+    /// True once the server is asked to stop; long polls then return at once.
     pub stopping: watch::Receiver<bool>,
-    /// The longest that a report of a node or a host waits for news.
+    /// How long a report from a node or a host is held open while there is no news for it.
     pub held: Duration,
     pub location: Box<str>,
     pub regions: Regions,
-    /// Of vCPUs, where none was set.
+    /// The vCPU limits that apply where none was set.
     pub default_limits: DefaultLimits,
     pub workspaces: Workspaces,
     pub catalogue: Arc<Catalogue>,
-    /// Whether this machine takes more nodes than it has room for.
+    /// Whether this machine accepts more nodes than it has cores and memory for.
     pub over_commit: bool,
-    /// Whether nodes reach only their cluster and this server.
+    /// Whether nodes can reach only their cluster and this server.
     pub nodes_stay_in: bool,
-    /// What nodes on this machine do not enforce.
+    /// The limits that nodes on this machine do not enforce.
     pub not_enforced: Vec<String>,
     pub keyring: Arc<Keyring>,
     pub audiences: Audiences,
@@ -61,16 +61,16 @@ pub struct App {
     pub storage: Storage,
     pub turns: JobLocks,
     pub unremoved: Unremoved,
-    /// Workspaces of which somebody counts what they have used.
+    /// Locks the workspaces whose usage is being computed.
     pub usage_turns: KeyedLock<WorkspaceId>,
     pub retention: Retention,
     pub refusals: Refusals,
     pub rates: Rates,
-    /// As in [`Limits`](crate::Limits).
+    /// See [`Limits`](crate::Limits).
     pub connections_per_address: Option<usize>,
-    /// What people open of running jobs.
+    /// The services of running jobs that users open.
     pub services: Services,
     pub offer: Offer,
-    /// Leads to where nodes on joined machines are served.
+    /// Passes connections from joined hosts to the listener that serves their nodes.
     pub node_calls: mpsc::Sender<(Tunnel, Source)>,
 }

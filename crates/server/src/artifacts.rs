@@ -1,13 +1,14 @@
-//! What jobs leave, where clients of Azure look for it: blobs of the workspace's datastores.
+//! The files that jobs leave, placed where Azure clients look for them: as blobs in the workspace's datastores.
 //!
 //! ```text
-//! workspaceartifactstore  ExperimentRun/dcid.JOB/outputs/…      and logs/…, of the last attempt, while it runs and however it ends
-//!                         ExperimentRun/dcid.JOB/user_logs/…    its log, once it has ended
-//! workspaceblobstore      azureml/JOB/NAME/…                    a named output, if it completed; or where it names
+//! workspaceartifactstore  ExperimentRun/dcid.JOB/outputs/…      and logs/…: of the last attempt, also while it runs
+//!                         ExperimentRun/dcid.JOB/user_logs/…    the job's log, once it has ended
+//! workspaceblobstore      azureml/JOB/NAME/…                    a named output of a completed job (default place)
 //! ```
 //!
-//! The bytes are there already (`blobs.rs`): only names are made here, all of a moment in one transaction. Members of a job
-//! share these folders; of files that several of them have, the first member's is shown.
+//! The bytes are already stored (`blobs.rs`). This module only creates names for them, all names of one upload in one
+//! transaction. The members of a job share these folders; if several members have a file of the same name, the file of
+//! the first member is shown.
 
 pub mod removal;
 
@@ -33,21 +34,21 @@ use crate::registered;
 use crate::room::Kind;
 use crate::storage::Unavailable;
 
-/// Jobs that are shown something new at the same time.
+/// The number of locks, which is also the number of jobs that can publish at the same time.
 const TURNS: usize = 64;
-/// Below a job's working folder; kept and shown whatever becomes of it.
+/// Folders in a job's working folder. They are stored and shown however the job ends.
 pub const KEPT_FOLDERS: [&str; 2] = [OUTPUTS_FOLDER, LOGS_FOLDER];
 const RUNS: &str = "ExperimentRun/dcid.";
-/// Below the folder of a job.
+/// The folder for copies of logs, inside the folder of a job.
 const LOG_COPIES: &str = "user_logs";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
     #[error(transparent)]
     Storage(#[from] Unavailable),
-    #[error("the blob storage refused it")]
+    #[error("the blob storage refused the request")]
     Refused(#[from] Refusal),
-    #[error("the blob storage answered another question")]
+    #[error("the blob storage sent an unexpected answer")]
     Unexpected,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -55,17 +56,17 @@ pub enum ArtifactError {
     Blobs(#[from] BlobError),
     #[error("the log cannot be read")]
     Log(#[source] std::io::Error),
-    #[error("what the job left could not be read")]
+    #[error("the files of the job could not be read")]
     Panicked,
     #[error("the server is busy or stopping")]
     Busy,
     #[error("the output '{output}' could not be registered: {why}")]
     Unregistered { output: Box<str>, why: Box<str> },
-    #[error("this attempt is over")]
+    #[error("this attempt has ended")]
     Over,
 }
 
-/// One after the other for each job: what is shown last is what was kept last.
+/// Serializes publishing for each job, so that the last upload stored is also the last one shown.
 pub struct JobLocks([tokio::sync::Mutex<()>; TURNS]);
 
 impl Default for JobLocks {
@@ -76,12 +77,12 @@ impl Default for JobLocks {
 
 impl JobLocks {
     async fn of(&self, job: JobId) -> tokio::sync::MutexGuard<'_, ()> {
-        let place = usize::try_from(job.0 % TURNS as u64).expect("less than their number");
+        let place = usize::try_from(job.0 % TURNS as u64).expect("less than the number of locks");
         self.0[place].lock().await
     }
 }
 
-/// What a member of a live attempt has just had kept.
+/// The files that a member of a live attempt has just uploaded.
 pub struct Kept<'a> {
     pub job: JobId,
     pub epoch: Epoch,
@@ -90,12 +91,12 @@ pub struct Kept<'a> {
     pub tree: &'a Tree,
 }
 
-/// Below it, in the workspace's artifact store, is everything of one job.
+/// The folder in the workspace's artifact store that contains everything of one job.
 pub fn folder_of(job: &str) -> String {
     format!("{RUNS}{job}")
 }
 
-/// Which log of which member a client knows by this name.
+/// The name under which clients find the log of a member.
 pub fn log_name(rank: usize, members: usize) -> String {
     match members {
         1 => format!("{LOG_COPIES}/std_log.txt"),
@@ -103,10 +104,11 @@ pub fn log_name(rank: usize, members: usize) -> String {
     }
 }
 
-/// Names what a job has left so far. Named outputs only when all members have ended well: all at once, or never.
+/// Creates names for the files that a job has left so far. Named outputs are published only when all members have ended
+/// successfully: all at once, or not at all.
 pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
     let _turn = app.turns.of(kept.job).await;
-    // Whoever was given up meanwhile must not show anything over what its successor does.
+    // An attempt that was given up in the meantime must not overwrite what its successor shows.
     app.live.attempt(kept.epoch).ok_or(ArtifactError::Over)?;
     let id = kept.job;
     let read = app.readers.read(move |reader| {
@@ -115,12 +117,12 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
         Ok(Some((job, spec, reader.saved_trees(id)?)))
     });
     let Some((job, spec, saved)) = read.await? else { return Ok(()) };
-    // A newer one came first.
+    // A newer upload was stored first.
     let is_own = |saved: &&SavedTree| saved.rank as usize == kept.rank;
     if saved.iter().find(is_own).is_none_or(|saved| saved.tree != kept.id) {
         return Ok(());
     }
-    // Of a server before this one.
+    // The job was submitted to an older version of the server.
     let Some(owner) = spec.workspace.as_deref() else { return Ok(()) };
     let is_final = |rank: u32| {
         let own = |saved: &SavedTree| saved.rank == rank && saved.epoch == kept.epoch;
@@ -135,7 +137,7 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
         Containers { app, workspace: job.workspace, owner, known: BTreeMap::new() };
     let own = containers.id(&own_container(job.workspace, false)).await?;
     let mut folders = Vec::new();
-    // The first member's last: it stays.
+    // The first member comes last, so its files win.
     let all_below = |top: &str| {
         let files = members.values().rev().flat_map(|tree| below(tree, top));
         files.collect::<BTreeMap<_, _>>().into_iter().collect()
@@ -147,7 +149,7 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
     for (name, output) in spec.outputs.iter().filter(|_| is_over) {
         let container = containers.id(&output.to.container).await?;
         let files = all_below(&format!("{NAMED_OUTPUTS_FOLDER}/{name}"));
-        // At the root of a datastore it lies beside all that others have put there.
+        // At the root of a datastore, the output lies next to files of other origin, which must be kept.
         let is_all = !output.kind.is_file() && !output.to.path.is_empty();
         let name = folder_of_output(output).into();
         folders.push(Folder { container, name, files, is_all });
@@ -159,7 +161,7 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
     }
 }
 
-/// What the other members have had kept last.
+/// The most recent uploads of the other members.
 async fn others(
     app: &App,
     job: &Job,
@@ -172,7 +174,7 @@ async fn others(
         let is_other = |saved: &&SavedTree| saved.rank < nodes && saved.rank as usize != rank;
         for saved in saved.iter().filter(is_other) {
             let text = blobs.tree(workspace, &saved.tree)?;
-            // What is not there, or not a list, is nothing that could be shown.
+            // A file list that is missing or cannot be parsed has nothing to show.
             let tree = text.and_then(|text| Tree::parse(&text).ok());
             others.extend(tree.map(|tree| (saved.rank as usize, tree)));
         }
@@ -190,7 +192,7 @@ fn below<'t>(tree: &'t Tree, top: &str) -> impl Iterator<Item = (Box<str>, BlobP
     })
 }
 
-/// What its files are below. One that is a file lies beside others.
+/// The folder of an output. An output that is a single file lies next to other files.
 fn folder_of_output(output: &JobOutput) -> &str {
     match output.kind.is_file() {
         true => output.to.path.rsplit_once('/').map_or("", |(folder, _)| folder),
@@ -206,7 +208,7 @@ struct Containers<'a> {
 }
 
 impl Containers<'_> {
-    /// Makes it if it is not there.
+    /// Creates the container if it does not exist.
     async fn id(&mut self, name: &str) -> Result<ContainerId, ArtifactError> {
         if let Some(id) = self.known.get(name) {
             return Ok(*id);
@@ -234,7 +236,7 @@ async fn say(app: &App, command: StorageCommand) -> Result<Done, ArtifactError> 
     Ok(app.storage.say(command).await??)
 }
 
-/// The log of a job that has ended, as blobs. Whoever asks for what is in the job's folder asks for this first.
+/// Publishes the log of a job that has ended as blobs. Requests for the contents of a job's folder call this first.
 pub async fn show_logs(app: &App, container: &Container, asked: &str) -> Result<(), ArtifactError> {
     let Some(rest) = asked.strip_prefix(RUNS) else { return Ok(()) };
     if *container.name != own_container(container.workspace, false) {
@@ -287,11 +289,11 @@ async fn show_log(
     let segment = BlobPart { digest: held.digest, bytes: held.bytes };
     let guard = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
     match say(app, StorageCommand::Put { at, segment, about, guard }).await {
-        // Somebody else asked at the same time.
+        // Another request did the same at the same time.
         Ok(_) | Err(ArtifactError::Refused(Refusal::Exists)) => {}
         Err(failed) => return Err(failed),
     }
-    // It may have been deleted meanwhile, and what it left removed.
+    // The job may have been deleted in the meantime, and its files removed.
     match app.readers.look_up(|reader| reader.job_by_id(log.job))? {
         Some(_) => Ok(()),
         None => removal::clear_leftovers(app, &container.owner, &view.job.name).await,

@@ -1,16 +1,17 @@
-//! Backups of a state directory, made while its server runs or when it is stopped, by whoever owns the directory; and
-//! how they are restored ([`restore`]).
+//! Creates backups of a state directory while its server runs or is stopped. The owner of the directory does this.
+//! [`restore`] turns a backup back into a state directory.
 //!
 //! ```text
-//! DIR/manifest.json     what it is a backup of, and the digest of the next
-//! DIR/files             every file below: its digest, its bytes, its path
-//! DIR/state/…           as in the state directory
+//! DIR/manifest.json     what was backed up, and the digest of `files`
+//! DIR/files             the digest, size and path of every file in `state`
+//! DIR/state/…           the files, laid out as in the state directory
 //! ```
 //!
-//! The databases are copied first, both as of one moment. Whatever their rows name was on disk before the rows were, and
-//! nothing removes it meanwhile: the sweep of a server waits for a backup ([`BlobsLock`](crate::blobs::Turn)). So the files
-//! that are linked or copied afterwards are all that is needed, and a few that came later. What can be made again is left
-//! out: nodes, environments, sockets.
+//! The databases are copied first, both from the same moment. Every file that their rows reference was on disk before
+//! the rows were, and nothing removes it during the backup, because garbage collection waits for a backup
+//! ([`BlobsLock`](crate::blobs::BlobsLock)). So the files that are linked or copied afterwards include everything that
+//! is needed, and perhaps a few newer ones. Nodes, environments and sockets are left out, because they can be created
+//! again.
 
 mod copying;
 mod damage;
@@ -50,46 +51,46 @@ use crate::state_dir::names::{
     BLOBS, CLOCK, CONFIG, DATABASE, ELSEWHERE, KEYS, LOGS, MODE, PKI, POST_MORTEMS, STORAGE,
 };
 
-/// Raised when an older version could not read it.
+/// Increased when older versions can no longer read the format.
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "manifest.json";
 const FILES: &str = "files";
 const STATE: &str = "state";
-/// Copied whole; and single files beside them, where they are.
+/// Folders that are copied with all their files, followed by single files, which are copied if they exist.
 const FOLDERS: [&str; 4] = [KEYS, PKI, LOGS, POST_MORTEMS];
 const SINGLE: [&str; 4] = [CONFIG, CLOCK, MODE, ELSEWHERE];
 
-/// What a backup is of.
+/// Describes a backup: what it contains, and when it was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub format: u32,
     pub muster_version: String,
-    /// When its databases were held, RFC 3339.
+    /// When the databases were copied, as an RFC 3339 timestamp.
     pub made_at: String,
-    /// The last change that is in it.
+    /// The number of the last change in the backup.
     pub revision: u64,
     pub files: u64,
     pub bytes: u64,
-    /// BLAKE3 of the list of files.
+    /// The BLAKE3 digest of the list of files.
     pub list_digest: String,
-    /// Where the bytes of blobs are, if they are not in the backup.
+    /// Where the bytes of blobs are stored, if they are not in the backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blob_store: Option<String>,
-    /// Files that rows name and that were lost before the backup was made.
+    /// Files that rows reference and that were already lost before the backup.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
-    /// Files that were there and were left out, because they are damaged.
+    /// Files that were left out because they are damaged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<Damaged>,
-    /// Symbolic links of the state directory that were followed.
+    /// Symbolic links in the state directory that were followed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
 }
 
-/// How far it is.
+/// The progress of a backup or a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// So many bytes are to be copied or read.
+    /// The databases are next, and this many bytes will be copied or read in all.
     Databases {
         bytes: u64,
     },
@@ -98,20 +99,20 @@ pub enum Step {
     Bytes(u64),
 }
 
-/// Who is told.
+/// The callback that receives the progress.
 pub type Tell<'t> = dyn FnMut(Step) + 't;
 
-/// How thoroughly a backup is looked at while it is made.
+/// How thoroughly a backup is verified while it is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// Blobs that are linked are not read.
+    /// Blobs that are hard links are not read.
     Usual,
     /// Every file of the backup is read again.
     Everything,
 }
 
-/// Makes a backup in `to`, which must not be there, or be empty. It has its name when it is whole and on disk. Damaged files
-/// are left out of it where the rest is of use without them.
+/// Creates a backup in `to`, which must be empty or not exist. The backup gets this name once it is complete and on
+/// disk. Damaged files are left out if the rest is usable without them.
 pub fn make(
     state_dir: &StateDir,
     to: &Path,
@@ -121,13 +122,13 @@ pub fn make(
 ) -> Result<Manifest, BackupError> {
     let root = state_dir.root();
     check_source(state_dir)?;
-    let to = std::path::absolute(to).doing("find", to)?;
+    let to = std::path::absolute(to).doing("resolve", to)?;
     if to.starts_with(root) {
         return Err(BackupError::Inside { path: to, root: root.to_owned() });
     }
     refuse_mount_point(&to)?;
     refuse_filled(&to)?;
-    // It is not made: a disk that is not mounted should be noticed.
+    // The parent is not created, so that a disk that is not mounted is noticed.
     if let Some(parent) = to.parent().filter(|parent| !parent.exists()) {
         return Err(BackupError::NoParent { path: parent.to_owned() });
     }
@@ -138,19 +139,19 @@ pub fn make(
         Ok(manifest)
     });
     if made.is_err() {
-        // The first error is the one to tell.
+        // Report the first error, not one of the clean-up.
         let _ = fs::remove_dir_all(&partial);
     }
     made
 }
 
-/// Only its owner reads all of it, and makes no files in it that the server could not open.
+/// Only the owner can read the whole directory, and creates no files in it that the server could not open.
 fn check_source(state_dir: &StateDir) -> Result<(), BackupError> {
     let root = state_dir.root();
     if !state_dir.database().exists() || !state_dir.storage().exists() {
         return Err(BackupError::NothingThere { path: root.to_owned() });
     }
-    let owner = fs::metadata(root).doing("look at", root)?.uid();
+    let owner = fs::metadata(root).doing("inspect", root)?.uid();
     let us = rustix::process::geteuid().as_raw();
     match owner == us {
         true => Ok(()),
@@ -210,18 +211,18 @@ fn fill(
         damaged: damage.with_owners(&state)?,
         links,
     };
-    let text = serde_json::to_vec_pretty(&manifest).expect("plain fields");
+    let text = serde_json::to_vec_pretty(&manifest).expect("the manifest has only plain fields");
     write(&partial.join(MANIFEST), &text)?;
     Ok(manifest)
 }
 
-/// What is taken along, file by file.
+/// Collects the files of a backup.
 #[derive(Debug)]
 struct Files<'a> {
     root: &'a Path,
     state: &'a Path,
     list: List,
-    /// Blobs of the list that were not read, as they are the same files.
+    /// Blobs on the list that were not read, because they are hard links to the originals.
     linked: BTreeSet<String>,
     damage: Damage,
     links: Vec<Link>,
@@ -233,7 +234,7 @@ impl Files<'_> {
         Files { root, state, list, linked, damage: Damage::default(), links: Vec::new() }
     }
 
-    /// What is below a folder. Links to nothing are damaged files.
+    /// The files below a folder. Dangling links are noted as damaged files.
     fn below(&mut self, folder: &str) -> Result<Vec<PathBuf>, BackupError> {
         let found = files_below(self.root, Path::new(folder))?;
         self.links.extend(found.links);
@@ -251,7 +252,7 @@ impl Files<'_> {
                     Ok(entry) => self.list.push(entry),
                     Err(why) => {
                         remove_if_there(&self.state.join(&path))?;
-                        // Logs of jobs that are deleted, and old post-mortems, may go meanwhile.
+                        // Logs of deleted jobs, and old post-mortems, may be removed during the backup.
                         if self.root.join(&path).exists() {
                             self.damage.note(&path, why)?;
                         }
@@ -269,8 +270,8 @@ impl Files<'_> {
                 self.list.push(copy(root, state, name, tell)?);
                 self.links.extend(link_at(root, name));
             } else if let Some(link) = link_at(root, name) {
-                let what = format!("it is a symbolic link to {}, where there is no file", link.to);
-                // For the server, too, it is as if there were nothing.
+                let what = format!("it is a symbolic link to {}, which does not exist", link.to);
+                // The server treats such a file as absent, too.
                 self.damage.add(name, what);
             }
         }
@@ -298,8 +299,8 @@ impl Files<'_> {
         remove_if_there(&self.state.join(path))
     }
 
-    /// Reads all of it again. A copy that is not what was written speaks against the disk of the backup; a link, against the
-    /// file itself.
+    /// Reads every file again. A copy that differs from what was written points to a fault of the backup's disk; a hard
+    /// link that does, to damage of the file itself.
     fn verify(&mut self, tell: &mut Tell<'_>) -> Result<(), BackupError> {
         for entry in self.list.entries().to_vec() {
             let path = Path::new(&entry.path);
@@ -313,7 +314,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Which files the rows name and were not there.
+    /// The files that rows reference and that are not in the backup.
     fn lost(&mut self) -> Result<BTreeSet<String>, BackupError> {
         let named = damage::named(self.state, &self.list, &self.damage)?;
         for (path, what) in named.bad_trees {
@@ -325,7 +326,7 @@ impl Files<'_> {
     }
 }
 
-/// A name beside `path`, for what is not whole yet.
+/// A name next to `path`, for a folder that is not complete yet.
 fn beside(path: &Path, suffix: &str) -> Result<PathBuf, BackupError> {
     let Some(name) = path.file_name() else {
         return Err(BackupError::Filled { path: path.to_owned() });
@@ -336,13 +337,13 @@ fn beside(path: &Path, suffix: &str) -> Result<PathBuf, BackupError> {
     Ok(path.with_file_name(hidden))
 }
 
-/// What is made beside it could not get its name. Its parent may be on another disk, too.
+/// Refuses a mount point: the finished folder could not be renamed to it. Its parent may be on another disk, too.
 fn refuse_mount_point(path: &Path) -> Result<(), BackupError> {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     let is_root = match statx(CWD, path, flags, StatxFlags::empty()) {
         Ok(found) => found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
         Err(Errno::NOENT) => false,
-        Err(why) => return Err(io::Error::from(why)).doing("look at", path),
+        Err(why) => return Err(io::Error::from(why)).doing("inspect", path),
     };
     match is_root {
         true => Err(BackupError::MountPoint { path: path.to_owned() }),
@@ -357,15 +358,15 @@ fn refuse_filled(path: &Path) -> Result<(), BackupError> {
             Some(_) => Err(BackupError::Filled { path: path.to_owned() }),
         },
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(why) => Err(why).doing("look at", path),
+        Err(why) => Err(why).doing("inspect", path),
     }
 }
 
-/// Onto the disk, and only then under its name.
+/// Flushes the folder to disk, and only then gives it its name.
 fn settle(partial: &Path, to: &Path) -> Result<(), BackupError> {
     let folder = File::open(partial).doing("open", partial)?;
     rustix::fs::syncfs(&folder).map_err(io::Error::from).doing("flush", partial)?;
-    fs::rename(partial, to).doing("name", to)?;
+    fs::rename(partial, to).doing("rename", to)?;
     let parent = to.parent().unwrap_or(to);
     File::open(parent).and_then(|folder| folder.sync_all()).doing("flush", parent)
 }

@@ -1,17 +1,17 @@
-//! The bytes of the files that jobs bring and leave, and of the blob storage: each kept once, under its digest (BLAKE3), apart for
-//! every workspace, so that nobody learns by asking what others have.
+//! Stores the bytes of the files that jobs bring and leave, and of the blob storage. Each file is stored once under its
+//! BLAKE3 digest. Workspaces are kept separate, so that a client cannot find out which files another workspace has.
 //!
 //! ```text
-//! blobs/WORKSPACE/ab/abcdef…     a file's bytes, or the text of a list of files
-//! blobs/incoming/NUMBER          on its way; gone after a restart
+//! blobs/WORKSPACE/ab/abcdef…     a file's bytes, or the text of a file list
+//! blobs/incoming/NUMBER          an upload in progress; deleted at a restart
 //! ```
 //!
-//! With `blob-store` the first are objects elsewhere, under the same names (`remote.rs`), and what is on its way goes there
-//! when it is whole.
+//! With `blob-store`, the files of workspaces are objects in an object store, under the same names (`remote.rs`). An
+//! upload is sent there when it is complete.
 //!
-//! A file gets its name when it is whole, is what the name says, and is on disk. A list gets its own only when all files
-//! on it are there: whoever finds a list finds everything. Which files a blob is made of is a row elsewhere
-//! (`storage.rs`); until that row is on disk, its files are [`Held`].
+//! A file gets its name when it is complete, matches the digest in the name, and is on disk. A file list gets its name
+//! only when all files on it exist, so a list that can be found is always complete. The rows of the storage database
+//! say which files make up a blob (`storage.rs`); until such a row is on disk, its files are [`Held`].
 
 mod content;
 mod garbage;
@@ -58,42 +58,44 @@ pub enum BlobError {
     #[error(transparent)]
     Full(NoRoom),
     #[error(
-        "the files and logs of this workspace have {used} bytes, and with {more} more they would have more than {limit}, the most \
-         allowed; `muster workspace list-usage` shows what takes the space. Delete jobs with their files and logs (`muster job \
+        "the files and logs of this workspace have {used} bytes, and {more} more would exceed the limit of {limit} \
+         bytes; `muster workspace list-usage` shows what takes the space. Delete jobs with their files and logs (`muster job \
          delete`), blobs, or versions of assets, whose space is free some minutes later, or have the operator raise \
          workspace-storage-gb"
     )]
     ShareUsed { used: u64, more: u64, limit: u64 },
-    #[error("more than {limit} bytes, the most that is allowed; leave out what is not needed")]
+    #[error("more than the limit of {limit} bytes; leave out files that are not needed")]
     TooLarge { limit: u64 },
-    #[error("its bytes are {found}, not {wanted}: it changed on its way, or while it was read")]
+    #[error(
+        "the digest is {found}, not {wanted}: the file changed in transit, or while it was read"
+    )]
     WrongDigest { wanted: String, found: String },
     #[error(
-        "its bytes do not have the MD5 digest that was sent along: it changed on its way; send it again"
+        "the bytes do not match the MD5 digest in the request: they changed in transit; send them again"
     )]
     WrongMd5,
     #[error(transparent)]
     BadTree(#[from] BadTree),
-    #[error("the server cannot keep files")]
+    #[error("the server cannot store files")]
     Io(#[source] io::Error),
 }
 
 pub struct Blobs {
     root: PathBuf,
-    /// Where files are once they are whole, if not here.
+    /// The object store for complete files, if they are not kept locally.
     remote: Option<Remote>,
     room: Room,
-    /// Of what is on its way.
+    /// The number of the next upload.
     next: AtomicU64,
     gate: Gate,
     on_disk: Mutex<OnDisk>,
     usage: Usage,
-    /// For what comes in.
+    /// Buffers for uploads.
     pub pieces: BufferPool,
     pub holes: Holes,
 }
 
-/// Folders whose own names are on disk.
+/// Folders whose directory entries are on disk.
 #[derive(Default)]
 struct OnDisk(BTreeSet<PathBuf>);
 
@@ -103,16 +105,17 @@ impl OnDisk {
     }
 }
 
-/// What a list came to.
+/// The result of registering a file list.
 #[derive(Debug)]
 pub struct Listed {
     pub tree: Tree,
-    /// Nothing: then the list is kept.
+    /// If this is empty, the list is stored.
     pub missing: Vec<BlobId>,
 }
 
 impl Blobs {
-    /// With the address of an object store, what is whole is kept there. The files of a workspace may have so many bytes.
+    /// With the address of an object store, complete files are stored there. `share_max` is the number of bytes
+    /// that the files of a workspace may have.
     pub fn new(
         root: PathBuf,
         elsewhere: Option<&str>,
@@ -125,7 +128,7 @@ impl Blobs {
 
     fn with_room(root: PathBuf, room: Room) -> io::Result<Blobs> {
         let incoming = root.join(crate::state_dir::names::INCOMING);
-        // Whoever sent it starts again.
+        // The clients of interrupted uploads start again.
         match fs::remove_dir_all(&incoming) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -141,7 +144,7 @@ impl Blobs {
         self.root.join(workspace.to_string()).join(&name[..2]).join(name)
     }
 
-    /// Whether it is there. It then stays for as long as whoever asks needs to say what for.
+    /// Whether the file exists. It is then kept for long enough that the caller can store a reference to it.
     fn has(&self, workspace: WorkspaceId, digest: &BlobId) -> Result<bool, BlobError> {
         if let Some(remote) = &self.remote {
             self.gate.ask(workspace, *digest);
@@ -158,7 +161,7 @@ impl Blobs {
         }
     }
 
-    /// Holds on to a file of this size that is there.
+    /// Holds a file of this size, if it exists.
     pub fn hold(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -198,8 +201,8 @@ impl Blobs {
         Ok(missing)
     }
 
-    /// Says what is missing of a list of files, of so many bytes at most, and keeps the list if that is nothing. Files may
-    /// take less room than they have bytes: whether there is any is known when they come.
+    /// Returns the files of a list that are missing, and stores the list if none is. `bytes_max` is the maximum total
+    /// size. Files may take less space than they have bytes, so whether there is room is checked when they arrive.
     pub fn list(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -233,13 +236,13 @@ impl Blobs {
                 self.sync_folders(workspace, [as_blob])?;
             }
         }
-        // Nobody names it yet, and perhaps nobody ever will.
+        // Nothing references the list yet, and perhaps nothing ever will.
         self.gate.doubt(workspace, as_blob);
         Ok(Listed { tree, missing })
     }
 
-    /// Their folders, and those above, up to our own. A folder that is on disk stays there: nothing removes one, so only what
-    /// is in it is new.
+    /// Syncs the folders of these files and their parents, up to the root. A folder that is on disk is never removed,
+    /// so only its contents can be new.
     pub fn sync_folders(
         &self,
         workspace: WorkspaceId,
@@ -266,7 +269,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// The text of a list of files.
+    /// The text of a file list.
     pub fn tree(
         &self,
         workspace: WorkspaceId,
@@ -279,7 +282,7 @@ impl Blobs {
         content.text(MANIFEST_BYTES_MAX as u64 + 1).map(Some).map_err(BlobError::Io)
     }
 
-    /// A file of a list of files; not any other.
+    /// Opens a file of this list; files that are not on it are not found.
     pub fn file_of(
         &self,
         workspace: WorkspaceId,

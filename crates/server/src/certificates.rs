@@ -1,7 +1,7 @@
-//! The certificates that are served, and who keeps them fresh while the server runs.
+//! The TLS certificates that the server presents, and the task that renews them while it runs.
 //!
-//! Every handshake takes what is there at that moment: a new certificate is for new connections, and those that are
-//! open go on with theirs. A new one that cannot be used is told in the log, and the old one stays.
+//! Every handshake uses the certificate of that moment: a new certificate applies to new connections, and open
+//! connections continue with theirs. If a new certificate cannot be used, that is logged, and the old one is kept.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,10 +17,10 @@ use tracing::{error, info};
 use crate::ServeError;
 use crate::pki::{self, Names, OwnFiles};
 
-/// A few small files are read again; ours is renewed a month before its end.
+/// Only a few small files are read. The server's own certificate is renewed a month before it expires.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// What handshakes are answered with.
+/// The certificates in use.
 #[derive(Debug)]
 struct Served {
     ours: Arc<CertifiedKey>,
@@ -31,7 +31,8 @@ struct Served {
 struct Resolver(RwLock<Served>);
 
 impl ResolvesServerCert for Resolver {
-    /// The operator's for the hosts that it names; ours for the rest, such as nodes of this machine.
+    /// Presents the operator's certificate for the hosts that it names, and the server's own one otherwise, such as to
+    /// nodes on this machine.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let served = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let own = served.own.as_ref().filter(|own| {
@@ -44,7 +45,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Knows where certificates come from.
+/// Reads, creates and renews certificates.
 pub struct CertificateSource {
     dir: PathBuf,
     names: Names,
@@ -52,7 +53,7 @@ pub struct CertificateSource {
     resolver: Arc<Resolver>,
 }
 
-/// What the start is told.
+/// Everything that the server needs from the certificates at start.
 pub struct Opened {
     pub certificates: CertificateSource,
     pub identity: pki::Identity,
@@ -60,7 +61,7 @@ pub struct Opened {
 }
 
 impl CertificateSource {
-    /// Reads or makes everything; here, at start, nothing may be wrong.
+    /// Reads or creates all certificates. At start, any error is fatal.
     pub fn open(
         dir: PathBuf,
         names: Names,
@@ -83,7 +84,7 @@ impl CertificateSource {
         Ok(pki::server_config(self.resolver.clone())?)
     }
 
-    /// Looks again, and serves what is new. Whether anything is.
+    /// Reads the certificates again, and presents new ones. Returns whether there are any.
     fn refresh(&self, now: SystemTime) -> Result<bool, ServeError> {
         let identity = pki::load_or_create(&self.dir, &self.names, now)?;
         let read = self.own.as_ref().map(|own| own.read(now)).transpose()?;
@@ -109,7 +110,7 @@ fn trusted(ca_pem: &str, own: Option<&pki::Own>) -> String {
     format!("{ca_pem}{}", own.map_or("", |own| &own.issuers_pem))
 }
 
-/// Looks again and again, and whenever `hangup` says so.
+/// Refreshes the certificates periodically, and whenever a `hangup` signal arrives.
 pub async fn keep(
     certificates: CertificateSource,
     mut hangup: Option<tokio::signal::unix::Signal>,
@@ -126,20 +127,20 @@ pub async fn keep(
         let failure = match looked {
             Ok(Ok(is_new)) => {
                 if is_new {
-                    info!("a new certificate is served");
+                    info!("now using a new certificate");
                 } else if is_asked {
-                    info!("asked to look for new certificates: there is none");
+                    info!("received SIGHUP, but found no new certificate");
                 }
                 None
             }
             Ok(Err(why)) => Some(ErrorChain(&why).to_string()),
-            Err(_) => Some("a bug of ours".to_owned()),
+            Err(_) => Some("a bug in muster".to_owned()),
         };
-        // Once for each thing that is wrong, not every ten seconds.
+        // Log each problem once, not every ten seconds.
         if let Some(why) =
             failure.as_ref().filter(|why| is_asked || Some(*why) != last_failure.as_ref())
         {
-            error!(error = %why, "certificates could not be renewed; the old ones are still served");
+            error!(error = %why, "cannot renew certificates; continuing with the old ones");
         }
         last_failure = failure;
     }

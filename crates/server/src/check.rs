@@ -1,12 +1,12 @@
-//! Reads large stores through for damage, behind the back of a server that has just started.
+//! Checks large stores for damage in the background, after the server has started.
 //!
-//! A small store is read through before anything else: that takes milliseconds. A large one takes seconds, or minutes on a slow
-//! disk, and its server should answer at once. So it does, but until the store is known to be whole nothing is written:
-//! changes are refused with 503 and `Retry-After`, what is asked is read, nodes that are known keep their leases,
-//! no node is made or let go, and no file is swept. Only then is the store claimed. If it is damaged, the server ends, and every
-//! byte that a row could name is as it was found.
+//! A small store is checked before anything else, in milliseconds. A large one takes seconds, or minutes on a slow
+//! disk, and its server should answer at once. So it does, but until the check has passed, nothing is written: changes
+//! are refused with 503 and `Retry-After`, reads are answered, known nodes keep their leases, no node is created or
+//! deleted, and no garbage is collected. Only then is the store claimed. If it is damaged, the server stops, and every
+//! byte that a row could reference is left as it was found.
 //!
-//! That it was closed in peace does not matter: bytes go bad on the disk, too.
+//! Whether the store was closed cleanly does not matter, because bytes on a disk can also go bad later.
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -20,7 +20,7 @@ use crate::state_dir::StateDir;
 use crate::storage::Storage;
 use crate::writer;
 
-/// A store to read through, and whom to tell that it is whole.
+/// A store to check, and a callback for the case that it is intact.
 pub struct Task {
     path: PathBuf,
     checker: Checker,
@@ -37,7 +37,7 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
-/// What was too large to be read through before.
+/// The stores that were too large to be checked before.
 pub fn left(
     state_dir: &StateDir,
     writer: &writer::Handle,
@@ -59,7 +59,7 @@ pub fn left(
 }
 
 impl Check {
-    /// When all are whole, `storage` may be swept.
+    /// Starts the checks. When all have passed, the garbage of `storage` may be collected.
     pub fn start(tasks: Vec<Task>, storage: Storage) -> Check {
         let (sender, found) = oneshot::channel();
         if tasks.is_empty() {
@@ -70,7 +70,7 @@ impl Check {
         let thread = std::thread::spawn(move || {
             match tasks.into_iter().try_for_each(look) {
                 Ok(()) => storage.hold_sweeps(false),
-                // Nobody listens any more once the server stops.
+                // The receiver is closed once the server stops.
                 Err(failed) => drop(sender.send(failed)),
             }
         });
@@ -81,17 +81,18 @@ impl Check {
     pub async fn damage(&mut self) -> StoreError {
         match (&mut self.found).await {
             Ok(failed) => {
-                error!(error = %ErrorChain(&failed), "a store is not whole; stopping");
+                error!(error = %ErrorChain(&failed), "a store is damaged; stopping");
                 failed
             }
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// The writer must be the last to close its file: only then is the log moved into it.
+    /// Stops the checks. The writer must be the last to close its file; only then is the write-ahead log merged into
+    /// it.
     pub async fn end(self) {
         let Some(Running { interrupts, thread }) = self.running else { return };
-        // Again until it ends: the next check may begin just after the last was interrupted.
+        // Repeated until the thread ends, because the next check may begin just after the last was interrupted.
         let ending = tokio::task::spawn_blocking(move || {
             while !thread.is_finished() {
                 interrupts.iter().for_each(|interrupt| interrupt());
@@ -106,6 +107,6 @@ fn look(task: Task) -> Result<(), StoreError> {
     task.checker.check()?;
     drop(task.checker);
     (task.done)();
-    info!(store = %task.path.display(), "the store is whole; changes are taken");
+    info!(store = %task.path.display(), "the store is intact; accepting changes");
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! The one place of the server that asks what time it is.
+//! The only place in the server that reads the clock.
 //!
-//! Its time never goes back, and never stands still. When the machine's clock is set back, the server goes on counting from
-//! where it was, by the clock that counts since the machine was started: what was signed before is still good, and
-//! ends as many seconds later as it was made for, no earlier and no later. So that this holds beyond a restart, the time is
-//! on disk before anything is signed ([`stamp`]), beside that of every commit ([`not_before`]). A clock that
-//! was years ahead by mistake leaves the server years ahead; whoever is told when something ends is told so by the
-//! clock that they can see ([`on_the_wall`]).
+//! The server's time never goes back and never stands still. When the machine's clock is set back, the server continues
+//! from where it was, using the monotonic clock: tokens that were signed before remain valid for exactly as long as
+//! intended. To make this hold across a restart, the time is written to disk before anything is signed ([`stamp`]), in
+//! addition to the time of every commit ([`not_before`]). If the clock was years ahead by mistake, the server stays
+//! years ahead; expiry times in responses are therefore converted to the machine's clock, which clients can see
+//! ([`on_the_wall`]).
 //!
-//! Leases do not depend on any of this: they run on [`Elapsed`]. Nor do certificates: clients check them by their own
-//! clock, and so do we.
+//! Leases do not depend on any of this, because they use [`Elapsed`]. Nor do certificates: clients check them with
+//! their own clocks, and the server uses the machine's clock for them.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -22,14 +22,14 @@ use tracing::warn;
 
 use crate::pki::files;
 
-/// How far what is on disk may be behind what is signed: less than what tokens leave to differing clocks.
+/// How far the recorded time may lag behind the signed one; less than the clock skew that tokens tolerate.
 const RECORD_EVERY_S: u64 = 30;
-/// The year 2100: whatever says that it is later is damaged.
+/// The year 2100. A later time must be damaged.
 const LATEST_S: u64 = 4_102_444_800;
-/// What a clock is set back by while it is kept right.
+/// Smaller corrections, such as those of a time service, are not reported.
 const TOLD_FROM: Duration = Duration::from_secs(60);
 
-/// When the machine was started, in microseconds since 1970, by the latest that its clock was ever seen to say.
+/// When the machine was started, in microseconds since 1970, according to the latest time that its clock ever showed.
 static STARTED_US: AtomicU64 = AtomicU64::new(0);
 /// In seconds since 1970.
 static RECORDED_S: AtomicU64 = AtomicU64::new(0);
@@ -40,7 +40,7 @@ pub fn now() -> Now {
 }
 
 pub fn unix_us() -> u64 {
-    // In this order: a thread that is held up in between does not set the clock ahead.
+    // In this order, so that a thread that is delayed in between does not set the clock ahead.
     let (wall, elapsed) = (wall_us(), elapsed_us());
     let started = wall.saturating_sub(elapsed);
     STARTED_US.fetch_max(started, Ordering::Relaxed).max(started).saturating_add(elapsed)
@@ -50,18 +50,18 @@ pub fn unix_seconds() -> u64 {
     unix_us() / 1_000_000
 }
 
-/// From now on it is later than that.
+/// Ensures that the server's time is later than this.
 pub fn not_before(at: Wall) {
     STARTED_US.fetch_max(at.0.saturating_sub(elapsed_us()), Ordering::Relaxed);
 }
 
-/// Goes on from what an earlier server has recorded in this file, and records there. Says by how much the machine's clock was
-/// set back since, if it was.
+/// Continues from the time that an earlier server recorded in this file, and records the time there from now on.
+/// Returns by how much the machine's clock has been set back since, if it was.
 pub fn record_in(path: &Path) -> Option<Duration> {
     let text = files::read(path, files::FILE_BYTES_MAX).ok().flatten();
     let recorded: Option<u64> = text.as_deref().and_then(parse);
     if text.is_some() && recorded.is_none() {
-        warn!(file = %path.display(), "it does not hold a time; it is written anew");
+        warn!(file = %path.display(), "the file does not contain a time; writing it again");
     }
     let recorded_us = recorded.unwrap_or(0).saturating_mul(1_000_000);
     let behind = Duration::from_micros(recorded_us.saturating_sub(wall_us()));
@@ -76,7 +76,7 @@ fn parse(text: &[u8]) -> Option<u64> {
     (seconds < LATEST_S).then_some(seconds)
 }
 
-/// The time in seconds, for what is about to be signed. It is on disk.
+/// The time in seconds, for something that is about to be signed. It is recorded on disk.
 pub fn stamp() -> u64 {
     let now = unix_seconds();
     let last = RECORDED_S.load(Ordering::Relaxed);
@@ -88,13 +88,13 @@ pub fn stamp() -> u64 {
         && is_ours()
         && let Err(failed) = files::write(path, format!("{now}\n").as_bytes(), files::PRIVATE)
     {
-        // Only a clock that is set back makes a difference, and only after a restart.
-        warn!(error = %ErrorChain(&failed), "the time could not be recorded");
+        // This matters only if the clock is set back, and only after a restart.
+        warn!(error = %ErrorChain(&failed), "cannot record the time");
     }
     now
 }
 
-/// A time of ours, as the machine's clock will say it.
+/// Converts a time of the server to the machine's clock.
 pub fn on_the_wall(unix_s: u64) -> u64 {
     let ahead_us = unix_us().saturating_sub(wall_us());
     unix_s.saturating_sub(ahead_us / 1_000_000)
@@ -122,35 +122,35 @@ pub fn until(wake: Wake, longest: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// One test, as the time is the process's.
+    /// A single test, because the time is global to the process.
     #[test]
     fn time_goes_on_from_what_was_recorded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("clock");
-        assert_eq!(record_in(&path), None, "a first start");
+        assert_eq!(record_in(&path), None, "nothing is recorded before the first start");
         let first = stamp();
         let read = || parse(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(read(), first);
         assert_eq!(stamp() / 10, first / 10);
-        assert_eq!(read(), first, "not every time");
+        assert_eq!(read(), first, "the time is not recorded at every call");
 
-        // As if the clock had been set back by two hours since.
+        // Acts as if the clock had been set back by two hours in the meantime.
         let later = first + 7_200;
         std::fs::write(&path, format!("{later}\n")).unwrap();
-        let back = record_in(&path).expect("it is told");
+        let back = record_in(&path).expect("the difference is reported");
         assert!(back.as_secs() > 7_100, "{back:?}");
         assert!((later..later + 60).contains(&unix_seconds()));
         let told = on_the_wall(later + 100);
         assert!((first + 95..first + 160).contains(&told), "{told} {first}");
         let before = unix_us();
         std::thread::sleep(Duration::from_millis(20));
-        assert!(unix_us() >= before + 20_000, "it does not stand still");
+        assert!(unix_us() >= before + 20_000, "the time does not stand still");
 
         not_before(Wall((later + 1_000) * 1_000_000));
         assert!(unix_seconds() >= later + 1_000);
         for damaged in ["soon", "18000000000", "18446744073709551615"] {
             std::fs::write(&path, damaged).unwrap();
-            assert_eq!(record_in(&path), None, "{damaged} is no time");
+            assert_eq!(record_in(&path), None, "{damaged} is not a time");
         }
         assert!(unix_seconds() >= later + 1_000);
     }

@@ -1,4 +1,4 @@
-//! What a server is told when it is started, what it says when it is ready, and why it did not start.
+//! The configuration of a server, what it reports when it is ready, and the errors of a start.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,76 +20,76 @@ use crate::{blobs, environments, first_start, pki, prices, tokens};
 pub struct ServerConfig {
     pub state_dir: PathBuf,
     pub listen: SocketAddr,
-    /// Of the second listener, on the same address; 0 is any.
+    /// The port of the second listener, on the same address; 0 means any free port.
     pub files_port: u16,
     /// Where `/metrics` is served without TLS and without a key.
     pub metrics_listen: Option<SocketAddr>,
-    /// The host in the addresses that clients are given; else it follows from `listen`.
+    /// The host in the URLs that clients receive; by default it is derived from `listen`.
     pub public_host: Option<String>,
     /// The operator's own certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether SIGHUP means to look for new certificates. A terminal that is closed sends it, too.
+    /// Whether SIGHUP reloads the certificates. Closing a terminal sends this signal, too.
     pub hangup_reloads: bool,
-    /// How long a stop waits for requests under way.
+    /// How long a stop waits for requests in progress.
     pub drain: Duration,
     /// The `muster` binary that local nodes run as their agent.
     pub agent_binary: PathBuf,
-    /// The operator's own prices, instead of ours.
+    /// The operator's price file, which replaces the built-in prices.
     pub price_file: Option<PathBuf>,
-    /// The region of workspaces for which none is named.
+    /// The region of workspaces that do not name one.
     pub location: String,
     pub workspaces: Workspaces,
-    /// Whether a state directory of the other command may become one of this.
+    /// Whether `muster up` may open a state directory of `muster serve`, or the other way round.
     pub may_change_mode: bool,
     pub isolation: Isolation,
-    /// Where somebody with more rights makes sandboxes for us.
+    /// The socket of a helper that runs with more privileges and creates sandboxes for this server.
     pub helper_socket: Option<PathBuf>,
-    /// What of the machine sandboxed nodes see beside the usual.
+    /// Additional paths of the host that sandboxed nodes can see.
     pub shown: Vec<PathBuf>,
-    /// Whether those nodes may reach more than their cluster and the server.
+    /// Whether these nodes have internet access, beyond their cluster and the server.
     pub egress: bool,
-    /// The most that a job on them may write to its folder.
+    /// How many bytes a job on these nodes may write to its folder.
     pub job_disk_bytes: u64,
     pub environments: Environments,
-    /// The address of the object store that has the bytes of blobs, if they are not here.
+    /// The address of the object store for the bytes of blobs, if they are not stored locally.
     pub blob_store: Option<String>,
     pub retention: Retention,
-    /// Whether jobs share their node's sandbox instead of having one each.
+    /// Whether jobs run in their node's sandbox instead of one of their own.
     pub jobs_share: bool,
-    /// Whether this machine takes more nodes than it has cores and memory for.
+    /// Whether this machine accepts more nodes than it has cores and memory for.
     pub over_commit: bool,
-    /// Where no two computes may have the same name.
+    /// The scope in which the names of computes must be unique.
     pub cluster_names: ClusterNames,
     pub regions: Regions,
     pub default_limits: DefaultLimits,
-    /// What a job has when its node is taken away.
+    /// How long a job may continue after its node is evicted.
     pub eviction_grace: Span,
-    /// How long a node may go on unheard; within what `muster_core::lease` says.
+    /// How long a node may continue without hearing from the server; the bounds are in `muster_core::lease`.
     pub lease: Span,
     pub limits: Limits,
 }
 
-/// What one tenant may take, so that there is something left for the others.
+/// The limits of one tenant, which leave room for the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs that may wait.
+    /// The number of jobs that may wait.
     pub queued_per_user: Option<u32>,
     pub queued_per_workspace: Option<u32>,
     pub rates: RateLimits,
-    /// Of the files of one workspace.
+    /// The maximum total size of the files of one workspace.
     pub storage_bytes: Option<u64>,
-    /// Connections from one address: `Some(0)` for as many as there are places, `None` for a part of them.
+    /// Connections from one address: `Some(0)` means no separate limit, `None` means a fraction of all connections.
     pub connections_per_address: Option<usize>,
 }
 
-/// What whoever started the server is told once it can be used.
+/// What the server reports to its caller once it is ready.
 #[derive(Debug, Clone)]
 pub struct Ready {
     pub url: String,
     pub state_dir: PathBuf,
-    /// What this machine has for nodes, in a sentence.
+    /// One sentence about the capacity that this machine has for nodes.
     pub machine: String,
-    /// How nodes are kept apart, in a sentence.
+    /// One sentence about how nodes are isolated.
     pub isolation: String,
     pub notes: Vec<String>,
 }
@@ -106,7 +106,7 @@ pub enum ServeError {
     Pki(#[from] pki::PkiError),
     #[error(transparent)]
     Certificate(#[from] pki::OwnError),
-    #[error("cannot keep nodes apart on this machine, as --isolation sandbox asks for")]
+    #[error("cannot create sandboxes on this machine, but --isolation sandbox requires them")]
     Enforcement(#[source] muster_sandbox::link::LinkError),
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
@@ -118,9 +118,11 @@ pub enum ServeError {
     Blobs(#[from] blobs::OpenError),
     #[error(transparent)]
     Table(#[from] environments::OpenError),
-    #[error("the writer ended with a bug of ours; what was acknowledged is on disk: see the log")]
+    #[error(
+        "the writer stopped because of a bug in muster; acknowledged changes are on disk: see the log"
+    )]
     Writer,
-    #[error("cannot listen on {address}; is the port taken? choose another with --{setting}")]
+    #[error("cannot listen on {address}; is the port in use? choose another with --{setting}")]
     Listen {
         address: SocketAddr,
         setting: &'static str,

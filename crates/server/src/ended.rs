@@ -1,4 +1,4 @@
-//! Tells core of nodes that ended by themselves, so that their jobs need not wait for the end of a lease.
+//! Reports nodes that ended by themselves to the core, so that their jobs do not have to wait for a lease to expire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use crate::writer::Handle;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks again and again, until dropped. What ended is told at every look while it is known: the first time it may
-/// have been too early, as core does not hear of the end of a node before it heard that it was made.
+/// Asks the provider periodically, until dropped. Every node that has ended is reported each time while the server
+/// knows it: the first report may have been too early, because the core ignores the end of a node until it knows that
+/// the node was created.
 pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>, writer: Handle) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -21,11 +22,11 @@ pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>, writer: Handle) {
         let ended = match tokio::task::spawn_blocking(move || provider.ended()).await {
             Ok(Ok(ended)) => ended,
             Ok(Err(failed)) => {
-                warn!(error = %ErrorChain(&failed), "the provider cannot look at its nodes");
+                warn!(error = %ErrorChain(&failed), "the provider cannot check its nodes");
                 continue;
             }
             Err(_) => {
-                warn!("the provider panicked while it looked at its nodes");
+                warn!("the provider panicked while it checked its nodes");
                 continue;
             }
         };

@@ -1,7 +1,7 @@
-//! The Python environments of jobs: which one a request means, and where it is built.
+//! The Python environments of jobs: finds the environment that a request refers to, and builds it.
 //!
-//! They are built here, by the server's own user, and nodes on this machine see a folder with those that jobs of their
-//! cluster have asked for. Nodes need no way out for it.
+//! Environments are built on this machine, by the server's own user. Nodes on this machine see a folder with the
+//! environments that jobs of their cluster have requested, so they need no internet access for this.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,14 +27,14 @@ use crate::pki::files::{self, FileError};
 use crate::readers::Readers;
 use crate::writer;
 
-/// What an operator may say about them.
+/// The operator's settings for environments.
 #[derive(Debug, Clone)]
 pub struct Environments {
-    /// Where uv is; else it is looked for.
+    /// The path of uv; by default it is searched for.
     pub uv: Option<PathBuf>,
-    /// Stand-ins of his own.
+    /// The operator's own table of substitute environments.
     pub table: Option<PathBuf>,
-    /// Indexes that recipes may name.
+    /// Package indexes that recipes may name.
     pub indexes: Vec<String>,
     pub bytes_max: u64,
     pub build_within: Duration,
@@ -54,7 +54,7 @@ pub enum OpenError {
     Table { path: PathBuf, source: Box<BadTable> },
 }
 
-/// Where a job's environment stands in its request.
+/// The property of a request that contains the job's environment.
 const TARGET: &str = "properties.environmentId";
 
 pub struct Service {
@@ -75,7 +75,7 @@ impl Service {
         Ok(Service { store: Store::open(config)?, table, indexes })
     }
 
-    /// The environment of a conda file, which may come with an image as its base. `id` is what the user calls it.
+    /// The environment of a conda file, which may have an image as its base. `id` is the user's name for it.
     pub fn resolve_conda(
         &self,
         id: &str,
@@ -89,7 +89,7 @@ impl Service {
         let image: Option<String> = image.filter(|image| !image.is_empty()).map(brief);
         if let Some(image) = &image {
             let note = format!(
-                "the image '{image}' is not run here; its conda file's packages are installed without it"
+                "the image '{image}' is not run here; the packages of its conda file are installed without it"
             );
             notes.insert(0, note.into());
         }
@@ -97,7 +97,8 @@ impl Service {
         Ok(JobEnvironment { id: id.into(), recipe: Some(recipe), image, notes, variables })
     }
 
-    /// The environment of a Dockerfile with the files of its context: what stands in for its image, and what it installs.
+    /// The environment of a Dockerfile and the files of its context: the substitute for its base image, and the
+    /// packages that it installs.
     pub fn resolve_build(
         &self,
         id: &str,
@@ -111,37 +112,38 @@ impl Service {
         Ok(read.on(base))
     }
 
-    /// The environment of an image alone: every image has a stand-in.
+    /// The environment of an image alone. Every image has a substitute environment.
     pub fn resolve_image(&self, id: &str, image: &str) -> Result<JobEnvironment, ArmError> {
         Ok(self.table.image(id, image))
     }
 
-    /// The environment of a curated one, by whatever a job calls it: `azureml:NAME@latest`, a registry's address, `NAME`.
+    /// The environment for a curated one, under any name that a job may use: `azureml:NAME@latest`, a registry's
+    /// address, `NAME`.
     pub fn resolve_curated(&self, id: &str) -> Result<JobEnvironment, ArmError> {
         let found = self.table.curated(id, curated_name(id));
         found.map_err(|unknown| refused(&unknown.to_string()))
     }
 
-    /// Whether a curated environment is known by this name, for whoever looks for one of the workspace's own first.
+    /// Whether a curated environment has this name, for callers that look in the workspace first.
     pub fn is_curated(&self, id: &str) -> bool {
         self.table.has_curated(curated_name(id))
     }
 
-    /// What stands in for what, in the order in which it is looked for.
+    /// The substitute environments, in the order in which they are searched.
     pub fn stand_ins(&self) -> impl Iterator<Item = StandIn> {
         self.table.rows().map(shown)
     }
 
-    /// What stands in for a curated environment, or the refusal with the nearest names.
+    /// The substitute for a curated environment, or a refusal with the nearest names.
     pub fn stand_in(&self, name: &str) -> Result<StandIn, ArmError> {
         let said = self.table.curated(name, name);
         let said = said.map_err(|why| ArmError::not_found("environment", why.to_string()))?;
-        let row = self.table.curated_row(name).expect("the same rows were looked at");
+        let row = self.table.curated_row(name).expect("the same rows were searched");
         let notes = said.notes.iter().map(|note| note.to_string()).collect();
         Ok(StandIn { name: name.to_owned(), notes, ..shown(row) })
     }
 
-    /// How an environment was built, if it was. It is not built for that.
+    /// How an environment was built, if it was. This does not build it.
     pub fn build_log(&self, environment: &JobEnvironment) -> BuildLog {
         let mut found = BuildLog {
             id: None,
@@ -168,8 +170,8 @@ impl Service {
         found
     }
 
-    /// How it stands, when that changes or the time is over. Begins to build it if nobody has.
-    /// When it is ready, the nodes of this cluster see it.
+    /// Returns the state of an environment when it changes or the time is up, and begins to build the environment if
+    /// necessary. Once it is ready, the nodes of this cluster see it.
     pub async fn get(&self, cluster: ClusterId, recipe: &Recipe, within: Duration) -> State {
         self.store.get_for(cluster, recipe, within).await
     }
@@ -178,19 +180,19 @@ impl Service {
         self.store.builds()
     }
 
-    /// Before the first node of a cluster is made.
+    /// Prepares the folder of a cluster, before its first node is created.
     pub fn open_to(&self, cluster: ClusterId) -> std::io::Result<()> {
         self.store.open_to(cluster)
     }
 
-    /// Ends every build.
+    /// Stops every build.
     pub fn stop(&self) {
         self.store.stop();
     }
 }
 
-/// Said when a job is submitted, if the server's machine does not have the Python that its environment asks for. The machine
-/// that builds it may be another one; it says the same of itself in the job's log.
+/// A note for the submission of a job, if the server's machine does not have the Python version that its environment
+/// requests. The job's environment may be built on another host, which then writes a similar note to the job's log.
 pub fn python_note(recipe: &Recipe) -> Option<String> {
     let action = PythonRequest::parse(recipe.python.as_deref()?).ok()?;
     let machine = Interpreters::of_this_machine();
@@ -226,7 +228,7 @@ fn own_table(path: &Path, indexes: &[String]) -> Result<Table, OpenError> {
     read.map_err(|bad| OpenError::Table { path: owned(), source: Box::new(bad) })
 }
 
-/// Keeps them within their bounds: after each build, what is too much goes. What a live attempt uses stays.
+/// Removes excess environments after each build. Environments that a live attempt uses are kept.
 pub async fn run_tidier(
     service: Arc<Service>,
     live: Arc<Live>,
@@ -240,15 +242,15 @@ pub async fn run_tidier(
         let in_use = match in_use {
             Ok(in_use) => in_use,
             Err(error) => {
-                // Better too many than one too few.
-                tracing::warn!(error = %ErrorChain(&error), "cannot tell which environments are in use");
+                // It is better to keep too many than to remove one that is in use.
+                tracing::warn!(error = %ErrorChain(&error), "cannot determine which environments are in use");
                 continue;
             }
         };
         let store = service.store.clone();
         let tidied = tokio::task::spawn_blocking(move || store.tidy(&in_use, &clusters)).await;
         if let Ok(Err(error)) = tidied {
-            tracing::warn!(%error, "environments that are too many cannot be removed");
+            tracing::warn!(%error, "cannot remove excess environments");
         }
     }
 }
@@ -264,7 +266,7 @@ fn in_use(
     Ok(in_use)
 }
 
-/// What a job's environment is made of, if it has one that is made, and on which cluster it runs.
+/// The recipe of a job's environment, if it has one, and the cluster on which the job runs.
 pub fn recipe_of(
     reader: &mut dyn muster_store::Reader,
     job: JobId,
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!(&*found.id, "azureml:mine:1");
         assert!(found.notes[0].starts_with("the image 'ubuntu:22.04' is not run here"));
         let old = service.resolve_conda("x", "dependencies: ['python=3.39']", None).unwrap();
-        let note = python_note(&old.recipe.unwrap()).expect("no machine that runs tests has it");
+        let note = python_note(&old.recipe.unwrap()).expect("no test machine has this version");
         assert!(note.starts_with("python 3.39 is not on this machine, which has 3."), "{note}");
         let error = service.resolve_conda("x", "dependencies: [r-base]", None).unwrap_err();
         assert_eq!((error.status, error.target()), (400, Some(TARGET)));
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_and_how_it_was_built_is_told() {
+    fn substitutes_and_their_builds_are_shown() {
         let dir = tempfile::tempdir().unwrap();
         let service = service(None, dir.path()).unwrap();
         assert!(service.stand_ins().any(|row| row.of == "image" && row.name == "*"));
@@ -328,7 +330,7 @@ mod tests {
         let conda = service.resolve_conda("x", "dependencies: [numpy]", None).unwrap();
         let told = service.build_log(&conda);
         assert_eq!((told.state.as_str(), &told.log), ("not built", &None));
-        // What uv said is kept, whatever became of it; where is nobody's business.
+        // The output of uv is kept however the build ends, without the path of the state directory.
         let own = dir.path().join("environments");
         let log = own.join("logs").join(format!("{}.log", told.id.unwrap()));
         std::fs::write(log, format!("wrote {}/x\n", own.display())).unwrap();

@@ -1,8 +1,8 @@
-//! Tells a first start from an installation that has lost its databases, which must not be taken for a new one: its keys,
-//! users, jobs and blobs would seem to have never been.
+//! Distinguishes a first start from an installation that has lost its databases. The latter must not be mistaken for a
+//! new one: its keys, users, jobs and blobs would seem to have never existed.
 //!
-//! On a first start the databases are made before everything else. So whatever else is found without them was left by
-//! a server that had them. And a first start that was interrupted left nothing else, and is made again from where it was.
+//! On a first start, the databases are created before everything else. So anything that is found without them was left
+//! by a server that had them. A first start that was interrupted left nothing else, and is continued.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,8 +19,8 @@ use crate::state_dir::names::INCOMING;
 #[derive(Debug, thiserror::Error)]
 pub enum FirstStartError {
     #[error(
-        "{} {what}, though {} shows that a server has worked in this directory; nothing was changed: restore a backup \
-         into another directory (`muster restore`), put the file back, or move {} away to start anew",
+        "{} {what}, although {} shows that a server has used this directory; nothing was changed: restore a backup \
+         into another directory (`muster restore`), put the file back, or move {} away to start with an empty installation",
         lost.display(), trace.display(), root.display()
     )]
     Lost { lost: PathBuf, what: &'static str, trace: PathBuf, root: PathBuf },
@@ -28,7 +28,7 @@ pub enum FirstStartError {
     Store(#[from] StoreError),
 }
 
-/// Makes the databases if this is the first start. Afterwards both are there.
+/// Creates the databases on a first start. Afterwards both exist.
 pub fn prepare(state_dir: &StateDir) -> Result<(), FirstStartError> {
     let (database, storage) = (state_dir.database(), state_dir.storage());
     let lost = [&database, &storage].into_iter().find_map(|path| Some((path, absent(path)?)));
@@ -37,23 +37,23 @@ pub fn prepare(state_dir: &StateDir) -> Result<(), FirstStartError> {
         let (lost, root) = (lost.clone(), state_dir.root().to_owned());
         return Err(FirstStartError::Lost { lost, what, trace, root });
     }
-    // In this order: see `trace`.
+    // The order matters: see `trace`.
     drop(SqliteStore::open(&database, Durability::Disk)?);
     drop(SqliteStorage::open(&storage, Durability::Disk)?);
     Ok(())
 }
 
-/// What is wrong with it, if nothing is in it.
+/// What is wrong with a database file that has no contents.
 fn absent(path: &Path) -> Option<&'static str> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() && found.len() == 0 => Some("is empty"),
         Err(why) if why.kind() == ErrorKind::NotFound => Some("is missing"),
-        // Whoever opens it says what is wrong with it.
+        // Other problems are reported when the file is opened.
         Ok(_) | Err(_) => None,
     }
 }
 
-/// Something that is not there before the databases are.
+/// Finds something that does not exist before the databases do.
 fn trace(state_dir: &StateDir) -> Option<PathBuf> {
     let (database, storage) = (state_dir.database(), state_dir.storage());
     let is_used =
@@ -77,7 +77,7 @@ fn trace(state_dir: &StateDir) -> Option<PathBuf> {
     let folders = [state_dir.keys(), state_dir.pki(), state_dir.post_mortems()];
     let found = folders.iter().find_map(|folder| first_in(folder, |_| true));
     let found = found.or_else(|| first_in(&state_dir.logs(), |name| name.parse::<JobId>().is_ok()));
-    // What is on its way is no trace, nor is the folder for it.
+    // Uploads in progress do not count, and neither does their folder.
     let blobs = || first_in(&state_dir.blobs(), |name| name != INCOMING);
     let connection = state_dir.connection_file();
     found.or_else(blobs).or_else(|| connection.exists().then_some(connection))

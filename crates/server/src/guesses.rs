@@ -1,25 +1,25 @@
-//! Wrong keys: each waits for its refusal, and only so many wait at once.
+//! Delays the refusal of wrong keys, and limits how many wait at the same time.
 //!
-//! A right key is found right before anything here is asked, so nobody's guessing keeps anybody else out: not
-//! from the same address, and not for the same client id. The price is that a guesser may learn "wrong" as
-//! fast as connections allow; keys have 256 random bits, so there is nothing to find at any speed. What is
-//! protected is the server: its tasks, its memory, its log.
+//! A correct key is recognized before this module is involved, so wrong guesses cannot lock out anyone else, neither
+//! from the same address nor for the same client id. In return, wrong guesses are refused as fast as connections allow;
+//! keys have 256 random bits, so they cannot be found at any speed. This protects the server itself: its tasks, its
+//! memory and its log.
 //!
-//! A place is held for the whole pause even when the guesser hangs up, so hanging up gains nothing. Memory is
-//! bounded by the places: an address is known here only while it holds one.
+//! A place is held for the whole pause even if the client disconnects, so disconnecting gains nothing. Memory is
+//! bounded by the number of places: an address is remembered only while it holds one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long a wrong key waits for its refusal.
+/// How long the refusal of a wrong key is delayed.
 pub const PAUSE: Duration = Duration::from_secs(1);
-/// Wrong keys that wait at once: from one address, and for one client id.
+/// How many wrong keys may wait at the same time, from one address and for one client id.
 pub const WAITING_MAX: usize = 8;
-/// In all.
+/// How many wrong keys may wait at the same time in all.
 pub const WAITING_IN_ALL_MAX: usize = 256;
-/// Of a client id that somebody made up.
+/// How many characters of a client id are kept; the client chooses them.
 const NAME_CHARS_MAX: usize = 64;
 
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ enum By {
     Client(Box<str>),
 }
 
-/// There is no place left to wait in.
+/// Too many wrong keys are waiting already.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooMany;
 
@@ -47,7 +47,7 @@ struct Permit {
 }
 
 impl Guesses {
-    /// Waits, or says at once that too many wait.
+    /// Waits, or returns at once if too many are waiting.
     pub async fn pause(&self, address: IpAddr, client: Option<&str>) -> Result<(), TooMany> {
         let place = self.take(address, client)?;
         let held = tokio::spawn(async move {
@@ -62,7 +62,7 @@ impl Guesses {
         let client = client.map(|name| name.chars().take(NAME_CHARS_MAX).collect::<String>());
         let client = client.map(|name| By::Client(name.to_ascii_lowercase().into()));
         let by: Vec<By> = [By::Address(network(address))].into_iter().chain(client).collect();
-        let mut waiting = self.0.lock().expect("nobody panics with it");
+        let mut waiting = self.0.lock().expect("no thread panics while it holds this lock");
         let is_full = |one: &By| waiting.by.get(one).is_some_and(|count| *count >= WAITING_MAX);
         if waiting.in_all >= WAITING_IN_ALL_MAX || by.iter().any(is_full) {
             return Err(TooMany);
@@ -80,7 +80,7 @@ impl Guesses {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut waiting = self.guesses.0.lock().expect("nobody panics with it");
+        let mut waiting = self.guesses.0.lock().expect("no thread panics while it holds this lock");
         waiting.in_all -= 1;
         for one in &self.by {
             if let Some(count) = waiting.by.get_mut(one) {
@@ -93,7 +93,7 @@ impl Drop for Permit {
     }
 }
 
-/// At most once for every `WAITING_MAX` guesses in a pause, whatever is sent.
+/// Logs at most once per `WAITING_MAX` guesses in a pause, whatever is sent.
 fn tell(by: &By) {
     match by {
         By::Address(address) => {
@@ -103,7 +103,7 @@ fn tell(by: &By) {
     }
 }
 
-/// Whoever has one IPv6 address has the 2^64 beside it.
+/// Reduces an IPv6 address to its /64 network, because a client that has one address usually has all of them.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
@@ -120,12 +120,12 @@ mod tests {
     }
 
     fn size(guesses: &Guesses) -> (usize, usize) {
-        let waiting = guesses.0.lock().expect("nobody panics with it");
+        let waiting = guesses.0.lock().expect("no thread panics while it holds this lock");
         (waiting.in_all, waiting.by.len())
     }
 
     #[test]
-    fn one_address_and_one_client_have_so_many_places() {
+    fn places_are_limited_per_address_and_per_client() {
         let guesses = Guesses::default();
         let mut places: Vec<Permit> =
             (0..WAITING_MAX).filter_map(|_| guesses.take(address(1), Some("A")).ok()).collect();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_is_held_for_the_whole_pause_though_the_guesser_left() {
+    async fn a_place_is_held_for_the_whole_pause_although_the_client_disconnected() {
         let guesses = Guesses::default();
         let hung_up = tokio::time::timeout(Duration::ZERO, guesses.pause(address(1), None)).await;
         assert!(hung_up.is_err());
@@ -172,7 +172,7 @@ mod tests {
         let started = std::time::Instant::now();
         assert_eq!(guesses.pause(address(1), None).await, Ok(()));
         assert!(started.elapsed() >= PAUSE);
-        // The first began earlier, so it ended earlier.
+        // The first guess started earlier, so its place was released earlier.
         assert_eq!(size(&guesses), (0, 0));
     }
 }

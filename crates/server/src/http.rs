@@ -1,4 +1,4 @@
-//! HTTP: who is asking, what for, and the answer in Azure's words.
+//! The HTTP server: authenticates requests, routes them, and answers in the format of Azure's APIs.
 
 mod agent;
 mod agent_data;
@@ -50,17 +50,17 @@ pub use listener::{Calls, Tunnel};
 pub use login::Source;
 pub use service::ServiceClient;
 
-/// Of a report: a node holds a handful of attempts.
+/// The maximum size of a report; a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;
 
-/// Of one node: its agent and its jobs.
+/// The connections of one node, for its agent and its jobs.
 const RELAY_PLACES: Places = Places { all: 256, per_address: None };
 
-/// What is listened on.
+/// The listeners of a server.
 pub struct Doors {
     pub api: TcpListener,
     pub files: TcpListener,
-    /// Without TLS and without a key.
+    /// Serves metrics without TLS and without a key.
     pub metrics: Option<TcpListener>,
 }
 
@@ -87,7 +87,7 @@ pub async fn serve(
         let places = Places { all: places, per_address: None };
         listener::serve(calls, tls, router, places, stop.clone(), drain)
     };
-    // Each has its own share of the descriptors: a flood at one door leaves the others open.
+    // Each listener has its own share of the file descriptors, so a flood on one does not block the others.
     let places = limits::connections();
     let metrics = async {
         if let Some(listener) = doors.metrics {
@@ -106,7 +106,7 @@ pub async fn serve(
     );
 }
 
-/// Serves every node's own socket until the node is gone.
+/// Serves the socket of each node until the node is deleted.
 async fn relay(
     mut relays: mpsc::UnboundedReceiver<Opened>,
     tls: Arc<rustls::ServerConfig>,
@@ -125,7 +125,9 @@ async fn relay(
             let Opened { listener, node, address, closed } = opened;
             let listener = match tokio::net::UnixListener::from_std(listener) {
                 Ok(listener) => listener,
-                Err(error) => return tracing::error!(%error, "cannot listen for a node"),
+                Err(error) => {
+                    return tracing::error!(%error, "cannot listen on the socket of a node");
+                }
             };
             let door = listener::Relay { listener, address, node };
             tokio::select! {

@@ -193,9 +193,9 @@ const SPOILED: &[Spoiled] = &[
     (
         "a blob that rows name is not listed",
         |it| unlist(it, |line| line.contains(" blobs/")),
-        "rows name it",
+        "the database refers to this file",
     ),
-    ("no store", |it| unlist(it, |line| line.ends_with(" muster.db")), "muster.db is not on it"),
+    ("no store", |it| unlist(it, |line| line.ends_with(" muster.db")), "does not list muster.db"),
 ];
 
 #[test]
@@ -220,9 +220,9 @@ fn a_backup_that_is_not_whole_is_refused_and_nothing_is_put_in_place() {
     // Where something is, nothing is written over it.
     for (arguments, said) in [
         (&["backup", text(&backup)][..], "is not empty"),
-        (&["backup", text(&site.folder().join("no/backup"))], "/no does not exist; make it"),
+        (&["backup", text(&site.folder().join("no/backup"))], "/no does not exist; create it"),
         (&["backup", text(&site.state().join("backup"))], "is inside "),
-        (&["restore", text(&backup), "--state-dir", text(&site.state())], "a server runs in"),
+        (&["restore", text(&backup), "--state-dir", text(&site.state())], "a server is running in"),
         (&["restore", text(&backup), "--state-dir", text(site.folder())], "is not empty"),
     ] {
         let done = site.run(arguments);

@@ -1,7 +1,8 @@
-//! What a deleted job left: its logs, and the blobs below its folder. They are removed after the delete is on disk. What
-//! cannot be removed then, or was left because the client hung up, is removed later, and before another job gets the name.
+//! Removes what a deleted job leaves: its logs, and the blobs in its folder. This happens after the delete is on disk.
+//! Anything that cannot be removed then, or that remains because the client disconnected, is removed later, and always
+//! before another job gets the same name.
 //!
-//! Which jobs these are is noted on disk, so that a server that starts goes on where an earlier one was killed.
+//! The affected jobs are recorded on disk, so that after a crash the next server continues the work.
 
 mod notes;
 
@@ -23,16 +24,16 @@ use self::notes::Notes;
 use super::{ArtifactError, LOG_COPIES, folder_of, say};
 use crate::app::App;
 
-/// Between two rounds.
+/// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(30);
-/// A delete that is not on disk after this time never will be.
+/// A delete that is not on disk after this time will not happen.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Jobs that are being deleted, and those whose logs or blobs are left.
+/// Jobs that are being deleted, and deleted jobs whose logs or blobs still exist.
 pub struct Unremoved {
     left: Mutex<BTreeMap<JobId, Left>>,
     notes: Notes,
-    /// Something was left to the task that removes it.
+    /// Notified when something is left to the background task.
     news: Notify,
 }
 
@@ -44,7 +45,7 @@ struct Left {
 }
 
 impl Unremoved {
-    /// With what an earlier server left, which is noted in the folder of logs.
+    /// Loads the records of an earlier server from the folder of logs.
     pub fn noted_in(logs: PathBuf) -> Unremoved {
         let (notes, since) = (Notes::in_folder(logs), Instant::now());
         let noted = notes.all().into_iter();
@@ -56,7 +57,7 @@ impl Unremoved {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was not known before.
+    /// Returns whether the job was not in the set before.
     fn add(&self, job: &Job) -> bool {
         let left = Left { workspace: job.workspace, name: job.name.clone(), since: Instant::now() };
         self.lock().insert(job.id, left).is_none()
@@ -69,8 +70,8 @@ impl Unremoved {
     async fn forget(&self, job: JobId) {
         self.lock().remove(&job);
         if let Err(failed) = self.with_notes(move |notes| notes.remove(job)).await {
-            // The next server that starts finds nothing of this job, and removes its note.
-            warn!(%job, error = %ErrorChain(&failed), "the note of a delete that is finished stays");
+            // The next server that starts finds nothing of this job, and removes its record.
+            warn!(%job, error = %ErrorChain(&failed), "cannot remove the record of a finished delete");
         }
     }
 
@@ -98,7 +99,7 @@ impl Unremoved {
     }
 }
 
-/// Notes that this job is about to be deleted: from then on it is not forgotten, whatever happens to the request.
+/// Records that this job is about to be deleted. From then on it is not forgotten, whatever happens to the request.
 pub async fn begin(app: &App, job: &Job) {
     if !app.unremoved.add(job) {
         return;
@@ -106,20 +107,21 @@ pub async fn begin(app: &App, job: &Job) {
     let (id, workspace, name) = (job.id, job.workspace, job.name.clone());
     let noted = app.unremoved.with_notes(move |notes| notes.write(id, workspace, &name)).await;
     if let Err(failed) = noted {
-        // On a full disk deletes are what helps.
-        warn!(job = %id, error = %ErrorChain(&failed), "a delete cannot be noted: what it leaves stays if the server is killed");
+        // The delete still goes ahead: on a full disk, deletes are what helps.
+        warn!(job = %id, error = %ErrorChain(&failed), "cannot record a delete: the job's files remain if the server is killed before it removes them");
     }
 }
 
-/// The job was not deleted.
+/// Drops the record of a job whose delete was refused.
 pub async fn give_up(app: &App, job: JobId) {
     app.unremoved.forget(job).await;
 }
 
-/// Removes what a deleted job left. What cannot be removed now is removed later, also if its workspace must be measured
-/// first: the delete is on disk, and its answer does not wait for that.
+/// Removes the logs and blobs of a deleted job. Anything that cannot be removed now is removed later. That includes the
+/// case that the workspace must be measured first: the delete is already on disk, and its response does not wait for
+/// that.
 pub async fn finish(app: &App, job: &Job) {
-    // Another delete of the same job, which was refused, may have given it up.
+    // A concurrent delete of the same job that was refused may have dropped the record.
     begin(app, job).await;
     match app.blobs.is_measured(job.workspace) {
         true => finish_later(app, job.id).await,
@@ -129,20 +131,20 @@ pub async fn finish(app: &App, job: &Job) {
 
 async fn finish_later(app: &App, job: JobId) {
     if let Err(failed) = try_finish(app, job).await {
-        warn!(%job, error = %ErrorChain(&failed), "what a deleted job left is removed later");
+        warn!(%job, error = %ErrorChain(&failed), "the files of a deleted job could not be removed yet; trying again later");
     }
 }
 
 async fn try_finish(app: &App, job: JobId) -> Result<(), ArtifactError> {
     let Some(left) = app.unremoved.get(job) else { return Ok(()) };
-    // Before the turn, which jobs of other workspaces may wait for.
+    // Measure before taking the lock, because jobs of other workspaces may be waiting for it.
     app.blobs.measured(left.workspace).await?;
     let _turn = app.turns.of(job).await;
     if app.unremoved.get(job).is_none() {
         return Ok(());
     }
     if app.readers.look_up(|reader| reader.job_by_id(job))?.is_some() {
-        // Its delete is under way, or was refused.
+        // The delete is still in progress, or was refused.
         if left.since.elapsed() > PATIENCE {
             app.unremoved.forget(job).await;
         }
@@ -152,14 +154,15 @@ async fn try_finish(app: &App, job: JobId) -> Result<(), ArtifactError> {
     let remove = move || blobs.removing(workspace, || logs.remove(job));
     let removed = tokio::task::spawn_blocking(remove).await;
     let removed = removed.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log);
-    // One does not wait for the other.
+    // Blobs are removed even if the logs could not be.
     remove_blobs(app, workspace, &left.name).await?;
     removed?;
     app.unremoved.forget(job).await;
     Ok(())
 }
 
-/// Before a job of this name is submitted or deleted: nothing of one that was deleted may be taken for its own.
+/// Runs before a job of this name is submitted or deleted, so that nothing of a deleted job can be mistaken for its
+/// own.
 pub async fn clear_name(app: &App, key: &WorkspaceKey, name: &str) -> Result<(), ArtifactError> {
     if app.unremoved.is_empty() {
         return Ok(());
@@ -173,7 +176,7 @@ pub async fn clear_name(app: &App, key: &WorkspaceKey, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Removes the blobs that a job of this name left.
+/// Removes the blobs that a job of this name left behind.
 pub async fn clear_leftovers(
     app: &App,
     key: &WorkspaceKey,
@@ -185,14 +188,14 @@ pub async fn clear_leftovers(
     }
 }
 
-/// All blobs below the folder of a job that was deleted. If there is another job of this name by now, only the copies of
-/// logs: they are made again from its own, and what else is there it has replaced, or will.
+/// Removes all blobs in the folder of a deleted job. If another job has this name by now, only the copies of logs are
+/// removed: they are recreated from that job's own logs, and it has replaced the other blobs or will do so.
 async fn remove_blobs(app: &App, workspace: WorkspaceId, job: &str) -> Result<(), ArtifactError> {
     let name = own_container(workspace, false);
     let Some(own) = app.storage.readers.look_up(|reader| reader.container(&name))? else {
         return Ok(());
     };
-    // Last: what a job leaves that is submitted after this look is written after the order below.
+    // This lookup comes last: a job that is submitted after it writes its blobs after the command below.
     let namesake = app.readers.look_up(|reader| reader.job(&own.owner, job))?;
     let is_its = |view: JobView| view.job.workspace == workspace && *view.job.name == *job;
     let name = match namesake.is_some_and(is_its) {
@@ -203,16 +206,16 @@ async fn remove_blobs(app: &App, workspace: WorkspaceId, job: &str) -> Result<()
     say(app, StorageCommand::Publish { workspace, folders: vec![folder] }).await.map(drop)
 }
 
-/// Removes what was left, now and then, until dropped.
+/// Removes leftovers in rounds, until dropped.
 pub async fn run(app: Arc<App>) {
     let mut are_logs_known = false;
     loop {
-        // Nothing goes by the word of rows that may be damaged.
+        // Rows that may be damaged must not cause a removal.
         if app.storage.may_collect() {
             if !are_logs_known {
                 are_logs_known = remove_logs_of_no_job(&app).await;
             }
-            // Those of a workspace that is measured quickly do not wait for the others.
+            // In parallel, so that a workspace that takes long to measure does not delay the others.
             let left = app.unremoved.all();
             futures_util::future::join_all(left.into_iter().map(|job| finish_later(&app, job)))
                 .await;
@@ -224,7 +227,8 @@ pub async fn run(app: Arc<App>) {
     }
 }
 
-/// Logs whose job was deleted by a server that was killed before it removed them. False if they could not be looked at.
+/// Removes logs of jobs that were deleted by a server that was killed before it removed them. Returns false if the logs
+/// could not be examined.
 async fn remove_logs_of_no_job(app: &App) -> bool {
     let (logs, readers) = (app.logs.clone(), app.readers.clone());
     let removed = tokio::task::spawn_blocking(move || {
@@ -237,7 +241,7 @@ async fn remove_logs_of_no_job(app: &App) -> bool {
     match removed.await {
         Ok(Ok(0)) => true,
         Ok(Ok(jobs)) => {
-            info!(jobs, "logs of deleted jobs are removed");
+            info!(jobs, "removed logs of deleted jobs");
             true
         }
         Ok(Err(failed)) => {

@@ -1,4 +1,4 @@
-//! Which files there are, and how each gets into a backup or out of it.
+//! Finds the files of a state directory, and copies them into a backup or out of it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -16,41 +16,43 @@ use super::list::{self, Entry};
 use super::{Step, Tell};
 
 const PIECE_BYTES: usize = 1 << 20;
-/// Of a hole, hashed before its progress is told.
+/// How many bytes of a hole are hashed between two reports of progress.
 const HOLE_BYTES: u64 = 64 << 20;
 
-/// A symbolic link of the state directory. A backup has what it leads to.
+/// A symbolic link in the state directory. A backup contains the target instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// From the state directory.
+    /// Relative to the state directory.
     pub path: String,
     pub to: String,
 }
 
-/// What is below a folder. Paths are from the state directory.
+/// The contents of a folder. Paths are relative to the state directory.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// In order.
+    /// Sorted.
     pub files: Vec<PathBuf>,
     pub links: Vec<Link>,
-    /// Links that lead nowhere, or back.
+    /// Links that are dangling or form a cycle, with the reason.
     pub dead_links: Vec<(PathBuf, String)>,
 }
 
-/// Whether symbolic links are followed. The owner of a state directory may have put some into it; a backup has none.
+/// Whether symbolic links are followed. The owner of a state directory may have put some into it; a backup contains
+/// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
     Followed,
     Refused,
 }
 
-/// The link at this path, if it is one.
+/// The symbolic link at this path, if there is one.
 pub fn link_at(root: &Path, path: &Path) -> Option<Link> {
     let to = fs::read_link(root.join(path)).ok()?;
     Some(Link { path: path.to_string_lossy().into(), to: to.to_string_lossy().into() })
 }
 
-/// What is half written begins with a dot, and is left out.
+/// Lists the files below a folder. Names with a leading dot are files that were not written completely; they are left
+/// out.
 pub fn files_below(root: &Path, folder: &Path) -> Result<Found, BackupError> {
     let mut found = Found::default();
     let mut entered = BTreeSet::new();
@@ -58,13 +60,13 @@ pub fn files_below(root: &Path, folder: &Path) -> Result<Found, BackupError> {
     let mut left = vec![folder.to_owned()];
     while let Some(folder) = left.pop() {
         let path = root.join(&folder);
-        // A folder may go while it is listed, such as that of the logs of a job that is deleted.
-        let Some(about) = if_there(fs::metadata(&path)).doing("look at", &path)? else { continue };
+        // A folder may be deleted while it is listed, such as the logs of a job that is being deleted.
+        let Some(about) = if_there(fs::metadata(&path)).doing("inspect", &path)? else { continue };
         let Some(entries) = if_there(fs::read_dir(&path)).doing("list", &path)? else { continue };
         entered.insert((about.dev(), about.ino()));
         for entry in entries {
             let Some(entry) = if_there(entry).doing("list", &path)? else { break };
-            let kind = if_there(entry.file_type()).doing("look at", &path)?;
+            let kind = if_there(entry.file_type()).doing("inspect", &path)?;
             let (name, Some(kind)) = (entry.file_name(), kind) else { continue };
             if name.as_encoded_bytes().starts_with(b".") {
                 continue;
@@ -109,20 +111,20 @@ fn follow(
         }
         Ok(about) if about.is_dir() => "a folder that was already visited".to_owned(),
         Ok(_) => "neither a file nor a folder".to_owned(),
-        Err(why) => format!("something that cannot be looked at: {why}"),
+        Err(why) => format!("something that cannot be inspected: {why}"),
     };
     found.dead_links.push((path, format!("it is a symbolic link to {}, {why}", link.to)));
 }
 
-/// How a file of the byte store got into a backup.
+/// How a blob got into a backup.
 #[derive(Debug)]
 pub enum Taken {
-    /// It is the same file, on the same file system. Its bytes were not read.
+    /// A hard link to the original, on the same file system. Its bytes were not read.
     Linked(Entry),
     Copied(Entry),
 }
 
-/// Takes along a file that never changes: on the same file system it is the same file.
+/// Adds a file that never changes. If it is on the same file system, a hard link is enough.
 pub fn take_blob(
     root: &Path,
     state: &Path,
@@ -133,18 +135,18 @@ pub fn take_blob(
     let (from, to) = (root.join(path), state.join(path));
     make_parent(&to)?;
     if linkat(CWD, &from, CWD, &to, AtFlags::SYMLINK_FOLLOW).is_ok() {
-        let bytes = fs::metadata(&to).doing("look at", &to)?.len();
+        let bytes = fs::metadata(&to).doing("inspect", &to)?.len();
         tell(Step::Bytes(bytes));
         return Ok(Taken::Linked(Entry::new(path, digest, bytes)?));
     }
     let entry = copy(root, state, path, tell)?;
     match entry.digest == digest {
         true => Ok(Taken::Copied(entry)),
-        false => Err(damaged(&from, "its bytes are not what its name says")),
+        false => Err(damaged(&from, "its bytes do not match its name")),
     }
 }
 
-/// The copy has the same path below `state`.
+/// Copies a file to the same path below `state`.
 pub fn copy(
     root: &Path,
     state: &Path,
@@ -157,14 +159,14 @@ pub fn copy(
     read((root, Links::Followed), path, Some(file.doing("write", &to)?), tell)
 }
 
-/// Opens a file to read. A pipe does not keep the caller waiting.
+/// Opens a file for reading. A named pipe does not block the caller.
 fn open((root, links): (&Path, Links), path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
     match links {
         Links::Followed => {
             File::options().read(true).custom_flags(flags.bits() as i32).open(root.join(path))
         }
-        // Nor is any folder on the way from the root a link.
+        // No folder between the root and the file may be a link, either.
         Links::Refused => {
             let root = File::open(root)?;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -173,8 +175,8 @@ fn open((root, links): (&Path, Links), path: &Path) -> io::Result<File> {
     }
 }
 
-/// Reads a file through, and writes what it reads into another, in which holes stay holes. A file that grows is as long as it
-/// was at first.
+/// Reads a whole file and optionally copies it, with holes kept as holes. Bytes that are appended in the meantime are
+/// ignored.
 pub fn read(
     (root, links): (&Path, Links),
     path: &Path,
@@ -187,7 +189,7 @@ pub fn read(
     let file = open((root, links), path).map_err(unreadable)?;
     let found = file.metadata().map_err(unreadable)?;
     if !found.is_file() {
-        return Err(damaged(&from, "it is not a plain file"));
+        return Err(damaged(&from, "it is not a regular file"));
     }
     let mut copy = Copy { hasher: Hasher::default(), into: into.map(|it| Target::new(it, None)) };
     let (mut at, mut end) = (0, found.len());
@@ -204,7 +206,7 @@ pub fn read(
                 got => got.map_err(unreadable)?,
             };
             if got == 0 {
-                // It has become shorter.
+                // The file has become shorter.
                 end = at;
                 break;
             }
@@ -216,7 +218,7 @@ pub fn read(
     Entry::new(path, digest, at)
 }
 
-/// What was read of a file, and where it goes.
+/// The digest and the size of what was read so far, and the copy.
 struct Copy {
     hasher: Hasher,
     into: Option<Target>,
@@ -270,16 +272,16 @@ pub fn make_folder(path: &Path) -> Result<(), BackupError> {
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
             Err(BackupError::Leftover { path: path.to_owned() })
         }
-        made => made.doing("make", path),
+        made => made.doing("create", path),
     }
 }
 
 pub fn make_parent(path: &Path) -> Result<(), BackupError> {
     let parent = path.parent().unwrap_or(path);
-    DirBuilder::new().recursive(true).mode(0o700).create(parent).doing("make", parent)
+    DirBuilder::new().recursive(true).mode(0o700).create(parent).doing("create", parent)
 }
 
-/// The files of the byte store, each with what its name says of its bytes. What is on its way there is not among them.
+/// The blobs among these files, each with the digest in its name. Incomplete uploads are not included.
 pub fn blobs_among(files: &[PathBuf]) -> impl Iterator<Item = (&Path, BlobId)> {
     files.iter().filter_map(|path| Some((path.as_path(), list::blob_of_path(path)?)))
 }

@@ -1,4 +1,5 @@
-//! Files that are missing or damaged: what rows name, what of it is not there, and whose it is.
+//! Finds files that are missing or damaged, by comparing a backup with the rows of its databases, and the owners of
+//! these files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,32 +16,33 @@ use super::error::BackupError;
 use super::list::{self, List};
 use crate::state_dir::names::{BLOBS, DATABASE, LOGS, POST_MORTEMS, STORAGE};
 
-/// How many blobs and jobs are named of each file.
+/// How many blobs and jobs are named for each file.
 const OWNERS_MAX: usize = 10;
 
-/// A file that is not in a backup, or was not restored, because its bytes are wrong or cannot be read.
+/// A file that is missing from a backup, or was not restored, because its bytes are wrong or cannot be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damaged {
-    /// From the state directory.
+    /// Relative to the state directory.
     pub path: String,
     pub what: String,
-    /// The name of the workspace that it belongs to, as far as it can be found; so are the next.
+    /// The name of the workspace that the file belongs to. This and the next fields are given as far as they can be
+    /// determined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Blobs that are made of it, as `container/name`: some of them, if they are many.
+    /// Blobs that contain this file, as `container/name`. If there are many, only some are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blobs: Vec<String>,
-    /// Jobs that bring it or left it, or whose log it is: some of them, if they are many.
+    /// Jobs that use this file, left it, or have it as their log. If there are many, only some are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<String>,
 }
 
-/// What was found so far: paths, and what is wrong with each.
+/// The damage found so far: each path, and what is wrong with it.
 #[derive(Debug, Default)]
 pub struct Damage(BTreeMap<String, String>);
 
 impl Damage {
-    /// Notes that a file is left out. Whatever nothing works without is not: then `why` is returned.
+    /// Notes that a file is left out. For a file that the installation cannot work without, returns `why` instead.
     pub fn note(&mut self, path: &Path, why: BackupError) -> Result<(), BackupError> {
         let what = match &why {
             BackupError::Damaged { what, .. } | BackupError::Unfit { what, .. } => what.clone(),
@@ -62,7 +64,7 @@ impl Damage {
         self.0.contains_key(path)
     }
 
-    /// Says whose each of these files is, by the databases of the backup in `state`.
+    /// Adds the owners of these files, from the databases of the backup in `state`.
     pub fn with_owners(self, state: &Path) -> Result<Vec<Damaged>, BackupError> {
         if self.0.is_empty() {
             return Ok(Vec::new());
@@ -94,18 +96,18 @@ impl Damage {
     }
 }
 
-/// Whether an installation works without this file: then only what it is a part of is lost with it.
+/// Whether an installation works without this file, so that only what depends on it is lost.
 pub fn can_be_left_out(path: &Path) -> bool {
     let is_in = |folder: &str| path.starts_with(folder) && path != Path::new(folder);
     list::blob_of_path(path).is_some() || is_in(LOGS) || is_in(POST_MORTEMS)
 }
 
-/// `logs/JOB/…`
+/// The job of a path `logs/JOB/…`.
 fn job_of_log(path: &str) -> Option<JobId> {
     path.strip_prefix(LOGS)?.strip_prefix('/')?.split('/').next()?.parse().ok()
 }
 
-/// In which lists of jobs' files each of these is. A list is in itself.
+/// Finds the file lists of jobs that contain each of these files. A list counts as containing itself.
 fn trees_with(
     state: &Path,
     damage: &BTreeMap<String, String>,
@@ -126,16 +128,17 @@ fn trees_with(
     Ok(found)
 }
 
-/// What the rows of a backup name.
+/// The result of comparing the rows of a backup with its list of files.
 #[derive(Debug, Default)]
 pub struct Named {
-    /// Files that are not on the list.
+    /// Files that rows reference and that are not on the list.
     pub missing: BTreeSet<String>,
-    /// Lists of jobs' files that cannot be read, and why.
+    /// File lists of jobs that cannot be read, and why.
     pub bad_trees: Vec<(String, String)>,
 }
 
-/// Compares what the rows of these databases name with the list. The lists of jobs' files are read for it.
+/// Compares the files that the rows of these databases reference with the list. The file lists of jobs are read for
+/// this.
 pub fn named(state: &Path, list: &List, damage: &Damage) -> Result<Named, BackupError> {
     let listed = list.paths();
     let mut named = Named::default();
@@ -165,7 +168,7 @@ pub fn named(state: &Path, list: &List, damage: &Damage) -> Result<Named, Backup
         };
         match Tree::parse(&text) {
             _ if blob_of(&text) != digest => {
-                named.bad_trees.push((path, "its bytes are not what its name says".to_owned()));
+                named.bad_trees.push((path, "its bytes do not match its name".to_owned()));
             }
             Ok(parsed) => parsed.files().iter().for_each(|file| {
                 look(workspace, file.digest);

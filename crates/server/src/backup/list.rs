@@ -1,4 +1,4 @@
-//! The list of a backup's files: a line each, with digest, bytes and path.
+//! The list of a backup's files, with one line per file: digest, size and path.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::state_dir::names::{BLOBS, DATABASE, STORAGE};
 pub struct Entry {
     pub digest: BlobId,
     pub bytes: u64,
-    /// From the state directory.
+    /// Relative to the state directory.
     pub path: String,
 }
 
@@ -26,12 +26,12 @@ impl Entry {
     pub fn new(path: &Path, digest: BlobId, bytes: u64) -> Result<Entry, BackupError> {
         match path.to_str().filter(|text| is_ours(Path::new(text)) && !text.contains('\n')) {
             Some(text) => Ok(Entry { digest, bytes, path: text.to_owned() }),
-            None => Err(damaged(path, "its name is not one that a server uses")),
+            None => Err(damaged(path, "a server does not create files with this name")),
         }
     }
 }
 
-/// Whether such a file can be in a backup: nothing else is ever written into a state directory.
+/// Whether a file can be part of a backup. A server writes no other files into its state directory.
 fn is_ours(path: &Path) -> bool {
     let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     let top = path.components().next().map(|part| part.as_os_str());
@@ -43,12 +43,12 @@ fn is_ours(path: &Path) -> bool {
             || blob_of_path(path).is_some())
 }
 
-/// What a file of the byte store must hold, by its path: `blobs/WORKSPACE/ab/abcdef…`.
+/// The digest that a blob must have according to its path: `blobs/WORKSPACE/ab/abcdef…`.
 pub fn blob_of_path(path: &Path) -> Option<BlobId> {
     place_of_blob(path).map(|(_, digest)| digest)
 }
 
-/// The same, with the workspace that it belongs to.
+/// The same, with the workspace that the blob belongs to.
 pub fn place_of_blob(path: &Path) -> Option<(WorkspaceId, BlobId)> {
     let mut parts = path.to_str()?.split('/');
     let [top, workspace, shard, name] = [(); 4].map(|()| parts.next());
@@ -86,19 +86,20 @@ impl List {
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for Entry { digest, bytes, path } in &self.0 {
-            writeln!(text, "{digest} {bytes} {path}").expect("a String takes everything");
+            writeln!(text, "{digest} {bytes} {path}").expect("writing to a String cannot fail");
         }
         text
     }
 
-    /// What is wrong with it is said in the error.
+    /// The error says what is wrong.
     pub fn parse(text: &str) -> Result<List, String> {
         let mut list = List::default();
         let mut seen = BTreeSet::new();
         for (number, line) in (1..).zip(text.lines()) {
-            let entry = parse_line(line).ok_or_else(|| format!("line {number} is not a file"))?;
+            let entry = parse_line(line)
+                .ok_or_else(|| format!("line {number} does not describe a file"))?;
             if !seen.insert(entry.path.clone()) {
-                return Err(format!("line {number} names a file again"));
+                return Err(format!("line {number} repeats a file"));
             }
             list.push(entry);
         }

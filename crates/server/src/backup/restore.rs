@@ -1,8 +1,8 @@
-//! What becomes of a backup: it is read through, and made a state directory again.
+//! Verifies a backup, and restores it as a state directory.
 //!
-//! A restored store counts on from far beyond its past (`muster_store::backup::fence`): node names, attempts and epochs that the
-//! lost server gave out after the backup are never given out again. Nodes that live from that time are strangers to it,
-//! and are told to end, or lose their leases; see docs/adr/0002 and docs/adr/0003.
+//! A restored store continues with numbers far beyond those of its past (`muster_store::backup::fence`): node names,
+//! attempts and epochs that the lost server issued after the backup are never issued again. Nodes from that time that
+//! still run are orphans. They are told to end, or lose their leases; see docs/adr/0002 and docs/adr/0003.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,22 +25,22 @@ use super::{
 use crate::pki::files;
 use crate::state_dir::names::{self, DATABASE, STORAGE};
 
-/// A backup that is whole, apart from what was left out.
+/// A backup that is complete, apart from files that were left out.
 #[derive(Debug)]
 pub struct Checked {
     pub manifest: Manifest,
-    /// Files of the backup that are damaged, and were skipped.
+    /// Damaged files of the backup that were skipped.
     pub skipped: Vec<Damaged>,
 }
 
-/// What is done about files of a backup that are damaged, where the rest is of use without them.
+/// How to handle damaged files of a backup if the rest is usable without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDamage {
     Refuse,
     Skip,
 }
 
-/// Reads all of it, and writes nothing.
+/// Reads and verifies the whole backup, without writing anything.
 pub fn check(
     from: &Path,
     on_damage: OnDamage,
@@ -59,7 +59,7 @@ pub fn check(
     Ok(Checked { manifest, skipped: damage.with_owners(&state)? })
 }
 
-/// Goes on without a file, if that was asked for and the rest is of use.
+/// Continues without a file, if that was requested and the rest is usable.
 fn skip(
     path: &Path,
     why: BackupError,
@@ -80,8 +80,8 @@ fn skip(
     }
 }
 
-/// Makes it a state directory. `to` must not be there, or be empty; it has its name when everything was found right and is on
-/// disk.
+/// Restores the backup as a state directory. `to` must be empty or not exist; it gets this name once everything has
+/// been verified and is on disk.
 pub fn restore(
     from: &Path,
     to: &Path,
@@ -90,11 +90,11 @@ pub fn restore(
     tell: &mut Tell<'_>,
 ) -> Result<Checked, BackupError> {
     let (manifest, list) = open(from)?;
-    let to = std::path::absolute(to).doing("find", to)?;
+    let to = std::path::absolute(to).doing("resolve", to)?;
     refuse_used(&to)?;
     let partial = beside(&to, "restoring")?;
     let parent = to.parent().unwrap_or(&to);
-    fs::create_dir_all(parent).doing("make", parent)?;
+    fs::create_dir_all(parent).doing("create", parent)?;
     make_folder(&partial)?;
     let backup = (from, &manifest, &list);
     let restored = fill(backup, &partial, on_damage, tell).and_then(|skipped| {
@@ -103,7 +103,7 @@ pub fn restore(
         Ok(skipped)
     });
     if restored.is_err() {
-        // The first error is the one to tell.
+        // Report the first error, not one of the clean-up.
         let _ = fs::remove_dir_all(&partial);
     }
     restored.map(|skipped| Checked { manifest, skipped })
@@ -131,7 +131,7 @@ fn fill(
     damage.with_owners(partial)
 }
 
-/// Certificates are handed to clients.
+/// The mode of a file. Certificates are readable by all, because they are handed to clients.
 fn mode(path: &str) -> u32 {
     let is_public = Path::new(path).starts_with(names::PKI) && path.ends_with(".pem");
     if is_public { files::PUBLIC } else { files::PRIVATE }
@@ -142,7 +142,7 @@ pub(super) fn same(state: &Path, found: &Entry, listed: &Entry) -> Result<(), Ba
         return Ok(());
     }
     let what = format!(
-        "it has {} bytes with the digest {}, and the list says {} bytes with {}",
+        "it has {} bytes with the digest {}, but the list says {} bytes with {}",
         found.bytes, found.digest, listed.bytes, listed.digest
     );
     Err(damaged(&state.join(&found.path), &what))
@@ -172,12 +172,12 @@ fn open(from: &Path) -> Result<(Manifest, List), BackupError> {
     let list = List::parse(&text).map_err(|what| damaged(&path, &what))?;
     let has = list.paths();
     if let Some(name) = [DATABASE, STORAGE].into_iter().find(|name| !has.contains(name)) {
-        return Err(damaged(&path, &format!("{name} is not on it")));
+        return Err(damaged(&path, &format!("it does not list {name}")));
     }
     Ok((manifest, list))
 }
 
-/// The databases are whole, are what the manifest says, and every file that their rows name is there.
+/// Checks that the databases are intact and match the manifest, and that every file that their rows reference exists.
 fn check_rows(
     state: &Path,
     manifest: &Manifest,
@@ -189,7 +189,7 @@ fn check_rows(
     let revision = copies::check_copies(&state.join(DATABASE), &state.join(STORAGE))?;
     if revision.0 != manifest.revision {
         let what = format!(
-            "its last change is number {}, and manifest.json says {}",
+            "its last change is number {}, but manifest.json says {}",
             revision.0, manifest.revision
         );
         return Err(damaged(&state.join(DATABASE), &what));
@@ -204,7 +204,9 @@ fn check_rows(
         return Err(damaged(&state.join(path), what));
     }
     match named.missing.iter().find(|path| !told.contains(path) && !skipped.has(path)) {
-        Some(path) => Err(damaged(&state.join(path), "rows name it, and it is not there")),
+        Some(path) => {
+            Err(damaged(&state.join(path), "the database refers to this file, but it is missing"))
+        }
         None => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use super::damage::blob_path;
 use super::*;
 use crate::first_start;
 
-/// A state directory as far as files go.
+/// Creates a state directory with all kinds of files.
 fn site() -> (tempfile::TempDir, StateDir) {
     let folder = tempfile::tempdir().unwrap();
     let state_dir = StateDir::new(&folder.path().join("state"));
@@ -63,14 +63,14 @@ fn what_is_restored_is_what_was_there_and_counts_from_far_beyond() {
         "pki/ca.pem",
         "storage.db",
     ];
-    assert_eq!(names(&new), wanted, "and nothing else");
+    assert_eq!(names(&new), wanted, "nothing else is restored");
     let mode = |path: &str| fs::metadata(new.join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(["", "keys", "keys/token.key", "muster.db"].map(mode), [0o700, 0o700, 0o600, 0o600]);
 
     let mut store = SqliteStore::open(new.join(DATABASE), Durability::None).unwrap();
     let year_ms = 365 * 24 * 60 * 60 * 1_000;
     assert!(store.last_claim().unwrap() >= 1_000_000_000 + year_ms);
-    // Restored once more, a moment later: never the same numbers again.
+    // A backup that is restored again a moment later never gets the same numbers.
     let again = folder.path().join("again");
     restore(&to, &again, now + Duration::from_secs(1), OnDamage::Refuse, &mut |_| {}).unwrap();
     let mut other = SqliteStore::open(again.join(DATABASE), Durability::None).unwrap();
@@ -86,7 +86,7 @@ fn what_cannot_be_made_leaves_nothing() {
     assert!(matches!(leftover, BackupError::Leftover { .. }), "{leftover}");
     fs::remove_dir(&partial).unwrap();
 
-    // A damaged database is not taken along.
+    // A damaged database is not backed up.
     let store = fs::read(state_dir.storage()).unwrap();
     fs::write(state_dir.storage(), &store[..store.len() / 2]).unwrap();
     assert!(make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).is_err());
@@ -94,7 +94,7 @@ fn what_cannot_be_made_leaves_nothing() {
     fs::write(state_dir.storage(), store).unwrap();
 
     fs::create_dir(&to).unwrap();
-    make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).expect("an empty folder will do");
+    make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).expect("an empty folder is accepted");
     let filled = make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).unwrap_err();
     assert!(matches!(filled, BackupError::Filled { .. }), "{filled}");
 }
@@ -103,7 +103,7 @@ fn rotten(state_dir: &StateDir, path: &str) {
     fs::write(state_dir.root().join(path), "other").unwrap();
 }
 
-/// On another file system blobs are copied, and looked at on the way.
+/// On another file system, blobs are copied, and verified in the process.
 #[test]
 fn a_blob_that_is_not_what_its_name_says_is_left_out_when_it_is_copied() {
     let (folder, state_dir) = site();
@@ -113,9 +113,9 @@ fn a_blob_that_is_not_what_its_name_says_is_left_out_when_it_is_copied() {
     let entry = copy(state_dir.root(), &to, &path, &mut |_| {}).unwrap();
     assert_eq!((entry.digest, entry.bytes), (digest, 5));
     let again = take_blob(state_dir.root(), &to, &path, digest, &mut |_| {});
-    assert!(again.is_err(), "it is there already, and nothing is written over");
+    assert!(again.is_err(), "an existing file is never overwritten");
 
-    // The same as on another file system: a link cannot be made.
+    // This behaves like another file system: a hard link cannot be created.
     rotten(&state_dir, path.to_str().unwrap());
     let state = folder.path().join("other");
     fs::create_dir(&state).unwrap();
@@ -137,9 +137,9 @@ fn a_rotten_blob_is_left_out_and_the_rest_is_restored() {
     let [damaged] = &manifest.damaged[..] else { panic!("{manifest:?}") };
     assert_eq!((damaged.path.as_str(), manifest.lost.len()), (path.as_str(), 0));
     assert!(!to.join(STATE).join(&path).exists());
-    check(&to, OnDamage::Refuse, &mut |_| {}).expect("what is in it is right");
+    check(&to, OnDamage::Refuse, &mut |_| {}).expect("the files in it are intact");
 
-    // A link is not read unless that is asked for: it is found when it is restored.
+    // A hard link is not read unless that is requested, so the damage is found by the restore.
     let linked = folder.path().join("linked");
     let manifest = make(&state_dir, &linked, "", Verify::Usual, &mut |_| {}).unwrap();
     assert_eq!(manifest.damaged, []);
@@ -154,7 +154,7 @@ fn a_rotten_blob_is_left_out_and_the_rest_is_restored() {
     assert!(!new.join(&path).exists() && new.join("keys/token.key").exists());
 }
 
-/// Only what the rest is of use without.
+/// Only files that the rest can work without may be skipped.
 #[test]
 fn a_damaged_key_or_database_is_never_skipped() {
     for name in ["keys/token.key", DATABASE] {
@@ -170,7 +170,7 @@ fn a_damaged_key_or_database_is_never_skipped() {
     }
 }
 
-/// The owner has put links into the state directory: to a configuration elsewhere, to a larger disk.
+/// The owner has put links into the state directory, to a configuration elsewhere and to a larger disk.
 #[test]
 fn links_are_followed_and_restored_as_what_they_lead_to() {
     let (folder, state_dir) = site();
@@ -209,24 +209,24 @@ fn links_are_followed_and_restored_as_what_they_lead_to() {
         assert_eq!(fs::read(new.join(path)).unwrap(), fs::read(from).unwrap(), "{path}");
     }
 
-    // In a backup itself there are none: somebody else has put one there.
+    // A backup contains no links itself, so another process must have put this one there.
     let (keys, away) = (to.join("state/keys"), folder.path().join("away"));
     fs::rename(&keys, &away).unwrap();
     std::os::unix::fs::symlink(&away, &keys).unwrap();
     let other = folder.path().join("other");
     let refused = restore(&to, &other, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {});
-    assert!(refused.unwrap_err().to_string().contains("keys/"), "it is not followed");
+    assert!(refused.unwrap_err().to_string().contains("keys/"), "the link is not followed");
     fs::remove_file(&keys).unwrap();
     fs::rename(&away, &keys).unwrap();
 
-    // A key that cannot be had is no backup.
+    // A backup without a key is useless, so a missing key is an error.
     fs::remove_file(elsewhere.join("token.key")).unwrap();
     let refused = make(&state_dir, &folder.path().join("no"), "", Verify::Usual, &mut |_| {});
     let refused = refused.unwrap_err();
     assert!(matches!(refused, BackupError::Unfit { .. }), "{refused}");
 }
 
-/// A job is deleted after its log was seen, and before it is copied.
+/// A job is deleted after its log was found and before it is copied.
 #[test]
 fn logs_that_go_while_a_backup_is_made_are_not_in_it() {
     let (folder, state_dir) = site();
@@ -251,7 +251,7 @@ fn logs_that_go_while_a_backup_is_made_are_not_in_it() {
     restore(&to, &new, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {}).unwrap();
 }
 
-/// A file of a gigabyte that is nearly all hole became a gigabyte on the disk of the backup, and again when it was restored.
+/// A sparse file of one gigabyte used to take a gigabyte on the disk of the backup, and again after the restore.
 #[test]
 fn holes_stay_holes_in_a_backup_and_when_it_is_restored() {
     use std::os::unix::fs::FileExt as _;
@@ -282,8 +282,8 @@ fn holes_stay_holes_in_a_backup_and_when_it_is_restored() {
     let manifest = make(&state_dir, &to, "", Verify::Everything, &mut tell).unwrap();
     assert_eq!((manifest.damaged.len(), manifest.lost.len()), (0, 0));
     restore(&to, &new, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {}).unwrap();
-    // Copied or linked, and read again.
-    assert!(told >= 4 * BYTES, "{told} bytes are told");
+    // The bytes are copied or linked, and then read again.
+    assert!(told >= 4 * BYTES, "{told} bytes were reported");
     for root in [&to.join(STATE), &new] {
         for path in &paths {
             let file = File::open(root.join(path)).unwrap();
@@ -297,18 +297,21 @@ fn holes_stay_holes_in_a_backup_and_when_it_is_restored() {
     }
 }
 
-/// All was copied before the kernel refused to give it that name; a new ext4 also seemed to be filled, with lost+found.
+/// Everything used to be copied before the kernel refused the rename; a new ext4 file system also looked non-empty,
+/// because of lost+found.
 #[test]
 fn a_mount_point_is_refused_before_anything_is_copied() {
     let (folder, state_dir) = site();
     let mounted = Path::new("/proc");
-    let refused = make(&state_dir, mounted, "", Verify::Usual, &mut |_| panic!("it begins"));
+    let refused =
+        make(&state_dir, mounted, "", Verify::Usual, &mut |_| panic!("nothing may start"));
     let refused = refused.unwrap_err();
     assert!(matches!(refused, BackupError::MountPoint { .. }), "{refused}");
     assert!(refused.to_string().contains("such as /proc/muster"), "{refused}");
     let to = folder.path().join("backup");
     make(&state_dir, &to, "", Verify::Usual, &mut |_| {}).unwrap();
     let now = SystemTime::UNIX_EPOCH;
-    let refused = restore(&to, mounted, now, OnDamage::Refuse, &mut |_| panic!("it begins"));
+    let refused =
+        restore(&to, mounted, now, OnDamage::Refuse, &mut |_| panic!("nothing may start"));
     assert!(matches!(refused.unwrap_err(), BackupError::MountPoint { .. }));
 }

@@ -1,4 +1,4 @@
-//! A file that is read in pieces, wherever it is.
+//! A stored file that is read in pieces, from the local disk or an object store.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read as _};
@@ -13,7 +13,7 @@ use super::remote::Object;
 pub struct Content {
     source: Source,
     bytes: u64,
-    /// Where the next piece begins.
+    /// The offset of the next piece.
     at: u64,
 }
 
@@ -42,7 +42,7 @@ impl Content {
         self.at += bytes;
     }
 
-    /// The next bytes, so many at most; none at its end.
+    /// Returns the next bytes, at most `limit`; none at the end of the file.
     pub async fn piece(&mut self, limit: usize) -> io::Result<Bytes> {
         let left = usize::try_from(self.bytes.saturating_sub(self.at)).unwrap_or(limit);
         let limit = limit.min(left);
@@ -57,7 +57,7 @@ impl Content {
         Ok(piece)
     }
 
-    /// The beginning of a file that is here, on a thread that may wait.
+    /// Reads the beginning of a local file. The calling thread may block.
     pub(super) fn text(self, limit: u64) -> io::Result<Vec<u8>> {
         match self.source {
             Source::File(file) => {
@@ -65,18 +65,18 @@ impl Content {
                 file.take(limit).read_to_end(&mut text)?;
                 Ok(text)
             }
-            Source::Object(_) => Err(io::Error::other("it is elsewhere")),
+            Source::Object(_) => Err(io::Error::other("the file is in an object store")),
         }
     }
 }
 
-/// What the system has in memory is taken at once; only the disk is waited for on another thread.
+/// Reads from the page cache if possible; otherwise the disk is read on a blocking thread.
 async fn read(file: &Arc<File>, at: u64, limit: usize) -> io::Result<Bytes> {
     let mut piece = vec![0; limit];
     let got = preadv2(file, &mut [IoSliceMut::new(&mut piece)], at, ReadWriteFlags::NOWAIT);
     let (mut piece, got) = match got {
         Ok(got) if got > 0 => (piece, got),
-        // Nothing is in memory, or the file system does not know how to say so.
+        // The page cache has no data, or the file system does not support such a read.
         _ => {
             let file = file.clone();
             let read = tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! Removes the bytes that nobody names any more.
+//! Deletes bytes that nothing references any more.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,41 +13,41 @@ use super::gate::Key;
 use super::usage::taken_by;
 use super::{BlobError, Blobs, BlobsLock, ReferencedBytes};
 
-/// What a sweep came to, or would.
+/// The result of a garbage collection, or of a rehearsal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     pub files: u64,
     pub bytes: u64,
-    /// Files that stay, if every one was looked at.
+    /// Files that were kept, if every file was examined.
     pub kept: u64,
 }
 
-/// Who names files beside lists of files. An error stops the sweep.
+/// Whether a file is referenced by anything other than file lists. An error stops the garbage collection.
 pub type IsNamed<'a> = dyn FnMut(WorkspaceId, &BlobId) -> Result<bool, BlobError> + 'a;
 
 impl Blobs {
-    /// Files that jobs brought or left since this was last asked, and those that were too young then.
+    /// Files that jobs brought or left since the last call, and those that were too young then.
     pub fn take_doubted(&self) -> BTreeSet<Key> {
         self.gate.take_doubted()
     }
 
-    /// Somebody should look whether anybody names it.
+    /// Marks a file as possibly unreferenced, so that the next garbage collection examines it.
     pub fn doubt(&self, workspace: WorkspaceId, digest: BlobId) {
         self.gate.doubt(workspace, digest);
     }
 
-    /// Who asked before then does not count any more.
+    /// Forgets requests for files from before this time.
     pub fn forget_asked(&self, before: SystemTime) {
         self.gate.forget_asked(before);
     }
 
-    /// Held for as long as anything is removed. `None` while a backup is being made.
+    /// The lock to hold while files are deleted. `None` while a backup is being created.
     pub fn turn(&self) -> Result<Option<BlobsLock>, BlobError> {
         BlobsLock::collect_garbage(&self.root).map_err(BlobError::Io)
     }
 
-    /// Looks at every file, and removes those that are on no list of a job, that nobody else names, and that were not
-    /// asked for since. A rehearsal only counts them.
+    /// Examines every file, and deletes those that are on no job's file list, that nothing else references, and that
+    /// were not requested since `before`. A rehearsal only counts them.
     pub fn collect_garbage(
         &self,
         wanted: &ReferencedBytes,
@@ -77,7 +77,7 @@ impl Blobs {
             return remote.each(look);
         }
         for workspace in entries(&self.root).map_err(BlobError::Io)? {
-            // What is on its way has no workspace; what is not ours is left alone.
+            // Uploads in progress have no workspace, and other entries do not belong to Muster.
             let Ok(id) = workspace.parse::<WorkspaceId>() else { continue };
             for shard in entries(&self.root.join(&workspace)).map_err(BlobError::Io)? {
                 let folder = self.root.join(&workspace).join(&shard);
@@ -90,7 +90,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// How many bytes the files of a workspace have.
+    /// The number of bytes that the files of a workspace take.
     pub(super) fn measure(&self, workspace: WorkspaceId) -> Result<u64, BlobError> {
         if let Some(remote) = &self.remote {
             return remote.measure(workspace);
@@ -99,14 +99,14 @@ impl Blobs {
         let mut bytes = 0;
         for shard in entries(&home).map_err(BlobError::Io)? {
             for name in entries(&home.join(&shard)).map_err(BlobError::Io)? {
-                // One that goes meanwhile has none.
+                // A file that is deleted in the meantime takes no space.
                 bytes += fs::metadata(home.join(&shard).join(name)).as_ref().map_or(0, taken_by);
             }
         }
         Ok(bytes)
     }
 
-    /// How many bytes went; `None` if it is too young, or somebody is about to name it.
+    /// Returns how many bytes were freed; `None` if the file is too young or is held.
     pub fn remove_old(
         &self,
         workspace: WorkspaceId,
@@ -126,7 +126,7 @@ impl Blobs {
             false => self.usage.removing(workspace, remove),
         };
         if removed.is_none() {
-            // What is too young will be old.
+            // A file that is too young must be examined again later.
             self.doubt(workspace, *digest);
         }
         removed
@@ -154,7 +154,7 @@ impl Removed {
     }
 }
 
-/// The names in a folder; none where there is no folder.
+/// The names in a folder; none if the folder does not exist.
 fn entries(folder: &Path) -> io::Result<Vec<String>> {
     match fs::read_dir(folder) {
         Ok(found) => {

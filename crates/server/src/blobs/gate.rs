@@ -1,4 +1,4 @@
-//! Who is about to name which file, and which file is about to go: never both.
+//! Ensures that a file is not deleted while a reference to it is being created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,21 +13,21 @@ pub(super) type Key = (WorkspaceId, BlobId);
 
 #[derive(Default)]
 pub(super) struct Gate {
-    /// Locked while something is looked up and counted as wanted, or found unwanted and removed.
+    /// Locked while a file is looked up and held, or found unreferenced and deleted.
     state: Mutex<State>,
-    /// Something that was going is gone.
+    /// Signals that a file has been deleted.
     gone: Condvar,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Files that somebody is about to name, and how many are.
+    /// Files to which references are being created, and how many.
     held: BTreeMap<Key, u32>,
-    /// Being removed elsewhere, which takes its time: whoever wants one of them waits.
+    /// Files that are being deleted from the object store. That takes time, so requests for them wait.
     going: BTreeSet<Key>,
-    /// When files that are kept elsewhere were last sent or asked for. Files here know that by themselves.
+    /// When files in the object store were last sent or requested. Local files record that in their own times.
     asked: BTreeMap<Key, SystemTime>,
-    /// Brought by jobs or for them, and not known to be named by any.
+    /// Files brought by or for jobs that are not known to be referenced.
     doubted: BTreeSet<Key>,
 }
 
@@ -54,12 +54,12 @@ impl Gate {
         std::mem::take(&mut self.lock().doubted)
     }
 
-    /// Forgets who asked before then: nobody is stopped by it any more.
+    /// Forgets requests from before this time; they no longer prevent a deletion.
     pub(super) fn forget_asked(&self, before: SystemTime) {
         self.lock().asked.retain(|_, at| *at >= before);
     }
 
-    /// Removes a file elsewhere, unless somebody wants it or did so lately. `None`: it stays.
+    /// Deletes a file from the object store, unless it is held or was requested recently. Returns `None` if it is kept.
     pub(super) fn remove_elsewhere(
         &self,
         key: Key,
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// A file that stays until this is dropped, named or not.
+/// Keeps a file from being deleted until this is dropped, whether it is referenced or not.
 pub struct Held {
     blobs: Arc<Blobs>,
     workspace: WorkspaceId,

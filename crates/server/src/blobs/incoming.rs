@@ -1,4 +1,4 @@
-//! Files on their way in: written aside, hashed, and given their name when they are whole.
+//! Uploads in progress: written to a temporary file, hashed, and renamed when they are complete.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,11 +15,11 @@ use super::usage::{self, Reserved, Sending};
 use super::{BlobError, Blobs, Held, holes};
 use crate::room::Kind;
 
-/// A file whose length was not announced takes its share in steps of this.
+/// A file whose length was not announced reserves its share in steps of this size.
 const STEP_BYTES: u64 = 8 << 20;
 
 impl Blobs {
-    /// Begins to take in a file, of this length if it is known.
+    /// Begins an upload, of this length if it is known.
     pub fn begin(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -29,7 +29,7 @@ impl Blobs {
         self.begin_up_to(workspace, FILE_BYTES_MAX, bytes, None, kind)
     }
 
-    /// The same with another limit, and with the MD5 digest that it must have.
+    /// The same with another limit, and optionally with the MD5 digest that the file must have.
     pub fn begin_up_to(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -46,7 +46,7 @@ impl Blobs {
         let reserved = Some(self.reserve(workspace, announced, kind)?);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.root.join("incoming").join(number.to_string());
-        // What goes elsewhere is read again.
+        // A file that is sent to an object store is read again.
         let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = Target::new(file.map_err(|why| self.failed(why, kind))?, bytes);
         let (hasher, md5) = (Hasher::default(), md5.map(|wanted| (Md5::new(), wanted)));
@@ -68,7 +68,7 @@ impl Blobs {
         })
     }
 
-    /// The same for a file that comes in frames, without its holes: so many bytes are on their way.
+    /// The same for a file that arrives as frames, without its holes. `bytes` is the length of the frames.
     pub fn begin_packed(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -81,7 +81,7 @@ impl Blobs {
     }
 }
 
-/// A file on its way in. Dropped before it is kept, it is gone.
+/// An upload in progress. If it is dropped before it is stored, its file is deleted.
 pub struct Incoming {
     blobs: Arc<Blobs>,
     workspace: WorkspaceId,
@@ -92,17 +92,18 @@ pub struct Incoming {
     file: Target,
     hasher: Hasher,
     md5: Option<(Md5, [u8; 16])>,
-    /// Of what comes in frames.
+    /// The state of the frame decoder, if the file arrives as frames.
     unpacking: Option<Unpacking>,
-    /// Of the last piece.
+    /// The part of the last piece that is not written yet.
     left: Option<(Piece, Rest)>,
     bytes: u64,
     limit: u64,
-    /// It is where it belongs.
+    /// Whether the file has been moved to its final name.
     has_name: bool,
 }
 
-/// Where the part of a piece begins that is not written: with a hole of this length, which may be 0.
+/// The position of the first byte of a piece that is not written yet. A hole of `hole` bytes, which may be 0, comes
+/// first.
 #[derive(Default)]
 struct Rest {
     hole: u64,
@@ -115,7 +116,7 @@ impl Incoming {
         self.write_rest(piece, &mut rest, u64::MAX)
     }
 
-    /// Up to where a hole is too much to be hashed now: `holes` is how much is not.
+    /// Writes the rest of a piece, but stops in a hole when `holes` bytes of holes have been hashed.
     fn write_rest(
         &mut self,
         piece: &[u8],
@@ -159,7 +160,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Takes no room.
+    /// Adds a hole, which takes no space.
     fn write_hole(&mut self, bytes: u64) -> Result<(), BlobError> {
         if bytes == 0 {
             return Ok(());
@@ -182,7 +183,8 @@ impl Incoming {
         reserved.map_or(Ok(()), |reserved| reserved.grow_in_steps_to(written, STEP_BYTES))
     }
 
-    /// The same, and others may use its memory. If it has large holes, a part of it is left.
+    /// The same for a buffer, which is returned to its pool. If the piece has large holes, part of it is left for
+    /// [`Incoming::go_on`].
     pub fn take(&mut self, piece: Piece) -> Result<(), BlobError> {
         self.take_rest(piece, Rest::default(), holes::AT_ONCE_BYTES)
     }
@@ -205,7 +207,7 @@ impl Incoming {
         self.left.is_some()
     }
 
-    /// Writes some more of what is left. Whoever calls has a place for that.
+    /// Continues writing the last piece. The caller holds a permit to hash a slice.
     pub fn go_on(&mut self) -> Result<(), BlobError> {
         match self.left.take() {
             Some((piece, rest)) => self.take_rest(piece, rest, holes::SLICE_BYTES),
@@ -213,7 +215,7 @@ impl Incoming {
         }
     }
 
-    /// All of it is here.
+    /// Completes the upload of a file with a known digest.
     pub fn keep(mut self, wanted: &BlobId) -> Result<(), BlobError> {
         let found = std::mem::take(&mut self.hasher).finish();
         if found != *wanted {
@@ -230,7 +232,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// All of it is here, whatever it is. The name of the file is not on disk before its folder is.
+    /// Completes the upload of a file with any digest. The name of the file is not on disk before its folder is.
     pub fn keep_as_found(mut self) -> Result<Held, BlobError> {
         if self.md5.take().is_some_and(|(md5, wanted)| md5.finalize()[..] != wanted) {
             return Err(BlobError::WrongMd5);
@@ -241,7 +243,8 @@ impl Incoming {
         Ok(held)
     }
 
-    /// Its bytes are on disk, and then it has its name. Whoever calls holds on to the name, so that what is there stays.
+    /// Flushes the bytes to disk, and then names the file. The caller holds the name, so that a file that exists is
+    /// kept.
     fn settle(&mut self, digest: &BlobId) -> Result<(), BlobError> {
         let Some(reserved) = self.reserved.take() else { return Ok(()) };
         match self.blobs.remote.is_some() {
@@ -251,7 +254,7 @@ impl Incoming {
     }
 
     fn is_there(&self, digest: &BlobId) -> Result<bool, BlobError> {
-        // Nobody else needs to know.
+        // Only a limit requires this lookup.
         let is_limited = self.blobs.usage.is_limited();
         Ok(is_limited && self.blobs.size(self.workspace, digest)?.is_some())
     }
@@ -275,13 +278,13 @@ impl Incoming {
         let path = self.blobs.path(self.workspace, digest);
         let name = || {
             let _gate = self.blobs.gate.lock();
-            // Another may have brought the same at the same time.
+            // Another upload may have stored the same file at the same time.
             let is_new = !path.exists();
             fs::rename(&self.path, &path)?;
             Ok::<bool, io::Error>(is_new)
         };
         let named = match (name(), path.parent()) {
-            // The first of its folder.
+            // This is the first file in its folder.
             (Err(missing), Some(folder)) if missing.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(folder).and_then(|()| name())
             }

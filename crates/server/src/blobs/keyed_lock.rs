@@ -1,11 +1,11 @@
-//! One after the other for each key, mostly waiting without a thread. Different keys do not wait for each other.
+//! One lock per key. Tasks wait for it without blocking a thread, and different keys do not wait for each other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 
-/// Cheap to clone.
+/// A map of locks that are in use. Cheap to clone.
 pub struct KeyedLock<K>(Arc<Mutex<BTreeMap<K, Arc<Lock<()>>>>>);
 
 impl<K> Default for KeyedLock<K> {
@@ -27,13 +27,13 @@ impl<K: Ord + Clone> KeyedLock<K> {
 
     pub async fn turn(&self, key: K) -> KeyedGuard<K> {
         let lock = self.busy().entry(key.clone()).or_default().clone();
-        // Made first: whoever gives up waiting leaves nothing behind.
+        // Created before waiting, so that a task that stops waiting leaves no entry behind.
         let mut turn = KeyedGuard { all: self.clone(), key, held: None };
         turn.held = Some(lock.lock_owned().await);
         turn
     }
 
-    /// The same for a thread that may wait.
+    /// The same for a thread that may block.
     pub fn wait(&self, key: K) -> KeyedGuard<K> {
         let lock = self.busy().entry(key.clone()).or_default().clone();
         let mut turn = KeyedGuard { all: self.clone(), key, held: None };
@@ -47,7 +47,7 @@ impl<K: Ord + Clone> KeyedLock<K> {
     }
 }
 
-/// Until this is dropped.
+/// Holds the lock of a key until this is dropped.
 pub struct KeyedGuard<K: Ord + Clone> {
     all: KeyedLock<K>,
     key: K,
@@ -58,7 +58,7 @@ impl<K: Ord + Clone> Drop for KeyedGuard<K> {
     fn drop(&mut self) {
         let mut busy = self.all.busy();
         self.held = None;
-        // The map's own is the last: nobody waits.
+        // If the map has the only reference, no task is waiting.
         if busy.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             busy.remove(&self.key);
         }

@@ -1,4 +1,4 @@
-//! Where bytes are: in our own folder, or in an object store, and never in another one than before.
+//! Decides whether bytes are stored in the local folder or in an object store, and refuses to switch to another place.
 
 use std::fs;
 use std::io;
@@ -8,23 +8,23 @@ use muster_core::ids::WorkspaceId;
 
 use crate::pki::files;
 
-/// In our folder, with the address of the object store that has the bytes.
+/// A file in the local folder that contains the address of the object store in use.
 const MARK: &str = crate::state_dir::names::ELSEWHERE_IN_BLOBS;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
         "the object store {address:?} cannot be used: {why}; give blob-store as s3://BUCKET/PREFIX, az://CONTAINER/PREFIX \
-         or gs://BUCKET/PREFIX, and what opens it in the usual variables (AWS_…, AZURE_…, GOOGLE_…)"
+         or gs://BUCKET/PREFIX, and its credentials in the usual environment variables (AWS_…, AZURE_…, GOOGLE_…)"
     )]
     Address { address: String, why: String },
     #[error(
-        "blob-store is {address:?}, and this binary was built without object stores; build it with \
+        "blob-store is {address:?}, but this binary was built without support for object stores; build it with \
          `--features object-store`"
     )]
     NotBuilt { address: String },
     #[error(
-        "the bytes of blobs are in {was}, and blob-store says {now}; set it back, or move them there under the same names \
+        "the bytes of blobs are in {was}, but blob-store says {now}; set it back, or move them there under the same names \
          and then write that address into {mark}"
     )]
     Moved { was: String, now: String, mark: String },
@@ -34,7 +34,7 @@ pub enum OpenError {
     File(#[from] files::FileError),
 }
 
-/// Remembers where bytes are, and refuses another place: what rows name would be lost.
+/// Records where bytes are stored, and refuses another place, because referenced bytes would be lost.
 pub fn claim(root: &Path, elsewhere: Option<&str>) -> Result<(), OpenError> {
     let mark = root.join(MARK);
     let was = match fs::read_to_string(&mark) {

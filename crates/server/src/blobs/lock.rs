@@ -1,5 +1,5 @@
-//! Whose turn it is: files are removed, or a backup of them is being made, never both. The two are different processes, so
-//! the turn is a lock on a file, which the kernel releases when a process is killed.
+//! Makes garbage collection and backups exclusive. They run in different processes, so this is a lock on a file, which
+//! the kernel releases when a process is killed.
 
 use std::fs::File;
 use std::io;
@@ -9,24 +9,24 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Beside the folder of blobs, where only blobs are.
+/// Next to the folders of blobs.
 const LOCK: &str = "lock";
 
-/// Held until it is dropped.
+/// Holds the lock until it is dropped.
 #[derive(Debug)]
 pub struct BlobsLock {
     _lock: File,
 }
 
 impl BlobsLock {
-    /// For a backup: waits for sweeps that are under way.
+    /// For a backup; waits for a garbage collection in progress.
     pub fn backup(root: &Path) -> io::Result<BlobsLock> {
         let lock = open(root)?;
         flock(&lock, FlockOperation::LockExclusive)?;
         Ok(BlobsLock { _lock: lock })
     }
 
-    /// For a sweep, of which there may be several. `None` while a backup is being made.
+    /// For garbage collection, which may run more than once at the same time. `None` while a backup is being created.
     pub fn collect_garbage(root: &Path) -> io::Result<Option<BlobsLock>> {
         let lock = open(root)?;
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_swept_while_a_backup_is_made() {
+    fn garbage_is_not_collected_during_a_backup() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("blobs");
         let sweeps = [

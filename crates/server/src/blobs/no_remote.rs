@@ -1,4 +1,4 @@
-//! Stands in for `remote.rs` in a binary that was built without object stores: none can be opened.
+//! Replaces `remote.rs` in a binary that was built without support for object stores: none can be opened.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use super::gate::Key;
 use super::location::{self, OpenError};
 use super::{BlobError, Content};
 
-/// There is none.
+/// A value of this type never exists.
 pub enum Remote {}
 
 impl Remote {
@@ -56,7 +56,7 @@ impl Remote {
     }
 }
 
-/// There is none.
+/// A value of this type never exists.
 pub enum Object {}
 
 impl Object {

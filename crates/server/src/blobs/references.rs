@@ -1,4 +1,5 @@
-//! Which files the lists of jobs name: kept from sweep to sweep, so that a list is read once.
+//! The files that the file lists of jobs reference. They are kept between garbage collections, so that each list is
+//! read only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +11,12 @@ use tracing::warn;
 use super::gate::Key;
 use super::{BlobError, Blobs};
 
-/// Eight bytes of a digest for every file. Two that agree in them are taken for one: then a file stays that could go, until
-/// the server starts again.
+/// Counts references by the first eight bytes of each digest. Two files that share these bytes are counted as one; then
+/// a file may be kept longer than necessary, until the server restarts.
 #[derive(Default)]
 pub struct ReferencedBytes {
     lists: BTreeMap<(WorkspaceId, TreeId), Box<[u64]>>,
-    /// How often each is named.
+    /// How many lists reference each file.
     counts: BTreeMap<(WorkspaceId, u64), u32>,
 }
 
@@ -30,8 +31,8 @@ impl ReferencedBytes {
         self.counts.contains_key(&(*workspace, short(digest)))
     }
 
-    /// Makes these the lists that count. Returns what was on lists that do not any more. One that cannot be read is an
-    /// error: what is on it is not known.
+    /// Makes these the current lists. Returns the files of lists that are no longer current. A list that cannot be read
+    /// is an error, because its files are not known.
     pub fn follow(
         &mut self,
         blobs: &Blobs,
@@ -41,8 +42,8 @@ impl ReferencedBytes {
         for list in now.iter().filter(|list| !self.lists.contains_key(list)).collect::<Vec<_>>() {
             let (workspace, tree) = list;
             let Some(text) = blobs.tree(*workspace, tree)? else {
-                // Somebody may send it again.
-                warn!(%workspace, %tree, "a job's list of files is lost");
+                // A client may upload the list again.
+                warn!(%workspace, %tree, "the file list of a job is missing");
                 continue;
             };
             let read = Tree::parse(&text)?;
@@ -57,7 +58,7 @@ impl ReferencedBytes {
             self.lists.keys().filter(|list| !present.contains(list)).copied().collect();
         let mut dropped = BTreeSet::new();
         for list in left {
-            // First its files: if it cannot be read now, it is tried again.
+            // Its files come first, so that a list that cannot be read now is read again later.
             let (workspace, tree) = list;
             if let Some(text) = blobs.tree(workspace, &tree)? {
                 let read = Tree::parse(&text)?;

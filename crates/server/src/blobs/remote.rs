@@ -1,6 +1,7 @@
-//! Bytes that are kept elsewhere: in S3, Azure's blob storage or Google's, as objects with the names that files would have.
+//! Bytes in an object store (S3, Azure Blob Storage or Google Cloud Storage), as objects with the names that local
+//! files would have.
 //!
-//! Nothing here is async to its callers but reading: they are on threads that may wait.
+//! Apart from reading, these functions block: their callers run on threads that may wait.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -28,20 +29,20 @@ use super::gate::Key;
 use super::location::{self, OpenError};
 use super::{BlobError, Content};
 
-/// Sent in one request; what is larger goes in parts of this size.
+/// The size of one request; larger files are sent in parts of this size.
 const PART_BYTES: usize = 8 << 20;
-/// Parts of one file that are on their way at once.
+/// How many parts of one file are sent at the same time.
 const PARTS_AT_ONCE: usize = 4;
-/// Asked for at once when a file is read from its beginning to its end.
+/// How many bytes are requested at once when a file is read sequentially.
 const AHEAD_BYTES: u64 = 4 << 20;
-/// Lists of files that are kept in memory: whoever asks for a file of one asks for the next soon.
+/// How many file lists are cached. A client that requests one file of a list usually requests the next soon.
 const TEXTS_MAX: usize = 8;
-/// Whoever waits for an answer of ours does not wait for minutes.
+/// Limits retries, so that clients of this server do not wait for minutes.
 const RETRY_TIME: Duration = Duration::from_secs(20);
 
 pub struct Remote {
     store: Arc<dyn ObjectStore>,
-    /// What all names begin with; empty, or with a slash at its end.
+    /// The common prefix of all names: empty, or ending with a slash.
     prefix: String,
     texts: Mutex<VecDeque<(Key, Arc<Vec<u8>>)>>,
     opened_at: SystemTime,
@@ -75,7 +76,7 @@ impl Remote {
         Ok(Some(Content::of_object(object, bytes)))
     }
 
-    /// All of a file that is a list of files.
+    /// The whole text of a file list.
     pub fn text(
         &self,
         workspace: WorkspaceId,
@@ -106,7 +107,7 @@ impl Remote {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when the other side has said that it keeps all of it. What it has under this name is the same.
+    /// Returns when the object store has confirmed the whole file. An existing object of this name has the same bytes.
     pub fn put(
         &self,
         workspace: WorkspaceId,
@@ -135,7 +136,7 @@ impl Remote {
                 break Err(failed(error));
             }
             let mut piece = Vec::with_capacity(PART_BYTES);
-            // On a thread that may wait, so the disk may be waited for here.
+            // This thread may block, so the disk can be read here.
             match file.take(PART_BYTES as u64).read_to_end(&mut piece) {
                 Ok(0) => break Ok(()),
                 Ok(_) => parts.put(piece.into()),
@@ -145,14 +146,14 @@ impl Remote {
         match sent {
             Ok(()) => parts.finish().await.map(drop).map_err(failed),
             Err(error) => {
-                // What nobody puts together costs somebody money.
+                // Parts that are never assembled would still be billed.
                 let _ = parts.abort().await;
                 Err(error)
             }
         }
     }
 
-    /// How many bytes went; `None` if it is too young, or did not go.
+    /// Returns how many bytes were freed; `None` if the file is too young or could not be deleted.
     pub fn remove_old(
         &self,
         (workspace, digest): &Key,
@@ -165,13 +166,13 @@ impl Remote {
             Ok(None) => return Some(0),
             Err(_) => return None,
         };
-        // Who asked for what before we started is not known, so all of it counts as asked for then.
+        // Requests from before the start are unknown, so every file counts as requested at that time.
         let is_old = SystemTime::from(meta.last_modified) < before && self.opened_at < before;
         let is_gone = is_old && (is_rehearsal || wait(self.store.delete(&name)).is_ok());
         is_gone.then_some(meta.size)
     }
 
-    /// How many bytes the files of a workspace have.
+    /// The number of bytes that the files of a workspace take.
     pub fn measure(&self, workspace: WorkspaceId) -> Result<u64, BlobError> {
         let prefix = Name::from(format!("{}{workspace}", self.prefix));
         let mut objects = self.store.list(Some(&prefix));
@@ -182,7 +183,7 @@ impl Remote {
         Ok(bytes)
     }
 
-    /// Every file, in no order.
+    /// Calls `look` for every file, in no particular order.
     pub fn each(
         &self,
         mut look: impl FnMut(WorkspaceId, BlobId) -> Result<(), BlobError>,
@@ -193,7 +194,7 @@ impl Remote {
             let name = meta.location.as_ref();
             let Some(rest) = name.strip_prefix(&self.prefix) else { continue };
             let words: Vec<&str> = rest.split('/').collect();
-            // What is not ours is left alone.
+            // Objects with other names do not belong to Muster.
             let &[workspace, _, digest] = &words[..] else { continue };
             if let (Ok(workspace), Ok(digest)) = (workspace.parse(), digest.parse()) {
                 look(workspace, digest)?;
@@ -203,7 +204,7 @@ impl Remote {
     }
 }
 
-/// A file elsewhere that is read from one end to the other.
+/// An object that is read sequentially.
 pub struct Object {
     store: Arc<dyn ObjectStore>,
     name: Name,
@@ -251,7 +252,7 @@ fn connect(address: &str) -> Result<Remote, OpenError> {
             .with_retry(retry)
             .build()
             .map(|store| Arc::new(store) as _),
-        _ => return Err(bad("it is none of s3://, az:// and gs://".to_owned())),
+        _ => return Err(bad("it does not start with s3://, az:// or gs://".to_owned())),
     };
     let prefix = match prefix.as_ref() {
         "" => String::new(),
@@ -261,7 +262,7 @@ fn connect(address: &str) -> Result<Remote, OpenError> {
     Ok(Remote { store, prefix, texts: Mutex::default(), opened_at: SystemTime::now() })
 }
 
-/// On a thread of the runtime's that may wait.
+/// Waits for a future. The calling thread belongs to the runtime and may block.
 fn wait<T>(asked: impl Future<Output = T>) -> T {
     Handle::current().block_on(asked)
 }

@@ -65,7 +65,7 @@ fn a_list_is_kept_when_all_its_files_are_there() {
 }
 
 #[test]
-fn other_bytes_than_named_leave_nothing() {
+fn bytes_with_another_digest_are_not_stored() {
     let (dir, blobs) = blobs();
     let mut incoming = blobs.begin(HERE, Some(3), Kind::OfJob).unwrap();
     incoming.write(b"two").unwrap();
@@ -162,10 +162,10 @@ fn holes_that_are_sent_stay_holes_and_take_no_room() {
 
 const DISK: &str = "MUSTER_SMALL_DISK";
 
-/// A disk that is really full: a small one of memory, in a mount namespace of its own. Where there are no user
-/// namespaces this shows nothing.
+/// Uses a disk that is really full: a small tmpfs in its own mount namespace. It is skipped if user namespaces are not
+/// available.
 #[test]
-fn a_full_disk_is_said_and_leaves_nothing() {
+fn a_full_disk_is_reported_and_leaves_nothing() {
     use std::process::Command;
     let namespaces = Command::new("unshare").args(["-rm", "true"]).status();
     if !namespaces.is_ok_and(|status| status.success()) {
@@ -184,7 +184,7 @@ fn a_full_disk_is_said_and_leaves_nothing() {
     assert!(output.status.success() && said.contains("survived"), "{said}{output:?}");
 }
 
-/// The inner part. Run as an ordinary test it has nothing to do.
+/// Runs inside the namespace. As an ordinary test, it does nothing.
 #[test]
 fn on_the_small_disk() {
     let Ok(disk) = std::env::var(DISK) else { return };
@@ -213,7 +213,7 @@ fn on_the_small_disk() {
 }
 
 #[test]
-fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
+fn files_of_no_job_are_deleted_after_a_time_and_the_rest_is_kept() {
     let (_dir, blobs) = blobs();
     for content in [&b"one"[..], b"two", b"three"] {
         keep(&blobs, content);
@@ -229,16 +229,16 @@ fn what_no_job_has_goes_after_its_time_and_the_rest_stays() {
         blobs.collect_garbage(&known, &mut |_, _| Ok(false), before, false).unwrap().files
     };
     let past = SystemTime::now() - Duration::from_secs(5);
-    assert_eq!(collect_garbage(&[], past), 0, "all of it is fresh");
+    assert_eq!(collect_garbage(&[], past), 0, "all files are too young");
     let later = SystemTime::now() + Duration::from_secs(5);
     assert_eq!(collect_garbage(&[(HERE, id)], later), 1, "three");
     assert!(blobs.has_tree(HERE, &id).unwrap());
-    assert_eq!(collect_garbage(&[(THERE, id)], later), 3, "it is another one's");
+    assert_eq!(collect_garbage(&[(THERE, id)], later), 3, "another workspace references the list");
     assert!(!blobs.has_tree(HERE, &id).unwrap());
 }
 
 #[test]
-fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
+fn files_of_blobs_and_held_files_are_kept() {
     let (_dir, blobs) = blobs();
     let take = |content: &[u8]| {
         let mut incoming = blobs.begin(HERE, None, Kind::OfJob).unwrap();
@@ -271,7 +271,7 @@ fn what_a_blob_is_made_of_stays_and_what_is_held_too() {
     let unreadable = &mut |_: WorkspaceId, _: &BlobId| Err(BlobError::WrongMd5);
     assert!(
         blobs.collect_garbage(&ReferencedBytes::default(), unreadable, later, false).is_err(),
-        "not knowing is no reason to remove"
+        "an unknown file must not be deleted"
     );
     assert!(blobs.open(HERE, &named_digest).unwrap().is_some());
 }
@@ -312,7 +312,7 @@ fn lists_are_read_once_and_what_was_only_on_one_that_is_gone_is_doubted() {
 
     let mut wanted = ReferencedBytes::default();
     assert!(wanted.follow(&blobs, &[(HERE, old)]).unwrap().is_empty());
-    // It is not read again: nobody would find it.
+    // The list is not read again; if it were, it would not be found.
     fs::rename(blobs.path(HERE, &BlobId(old.0)), blobs.root.join("aside")).unwrap();
     assert!(wanted.follow(&blobs, &[(HERE, old)]).unwrap().is_empty());
     fs::rename(blobs.root.join("aside"), blobs.path(HERE, &BlobId(old.0))).unwrap();
@@ -346,12 +346,12 @@ fn a_workspace_has_its_share_and_no_more() {
     let refused = try_keep(&blobs, HERE, b"abcdefghijk").err().unwrap();
     assert!(matches!(refused, BlobError::ShareUsed { used: 8, more: 11, limit: 18 }), "{refused}");
     assert!(refused.to_string().contains("workspace-storage-gb"));
-    assert_eq!(files_below(dir.path()), 1, "what is refused leaves nothing");
-    // What is there already counts only while it comes again, and another workspace has its own.
+    assert_eq!(files_below(dir.path()), 1, "a refused upload leaves nothing");
+    // A file that exists already counts only while it is uploaded again, and each workspace has its own share.
     try_keep(&blobs, HERE, b"12345678").unwrap();
     try_keep(&blobs, HERE, b"abcdefghij").unwrap();
     try_keep(&blobs, THERE, b"abc").unwrap();
-    // Said before anybody sends what there is no room for.
+    // Refused before the upload, because there is no room.
     let (id, text) = list_of(&[b"abc"]);
     let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob);
     assert!(matches!(listed, Err(BlobError::ShareUsed { .. })));
@@ -359,7 +359,7 @@ fn a_workspace_has_its_share_and_no_more() {
     let mut sparse = blobs.begin(HERE, None, Kind::OfJob).unwrap();
     sparse.write(&vec![0; 1 << 20]).unwrap();
     drop(sparse.keep_as_found().unwrap());
-    // What a server finds when it starts counts, and what goes does not.
+    // Files that exist when a server starts count, and deleted ones do not.
     drop(first);
     let blobs = with_share(dir.path(), 18);
     assert!(matches!(blobs.check_share(HERE, 1), Err(BlobError::ShareUsed { used: 18, .. })));
@@ -381,13 +381,13 @@ fn uploads_at_the_same_time_do_not_exceed_the_share_together() {
         let upload = |number: u8| {
             let (blobs, together) = (&blobs, &together);
             move || {
-                // Some announce their length, and some do not.
+                // Some uploads announce their length, and some do not.
                 let announced = number.is_multiple_of(2).then_some(MIB);
                 let begun = blobs.begin(HERE, announced, Kind::OfJob).and_then(|mut incoming| {
                     incoming.write(&vec![number; MIB as usize])?;
                     Ok(incoming)
                 });
-                // All of them are here, or refused, before the first is kept.
+                // All uploads have arrived, or were refused, before the first is stored.
                 together.wait();
                 u64::from(begun.and_then(Incoming::keep_as_found).is_ok())
             }
@@ -395,7 +395,7 @@ fn uploads_at_the_same_time_do_not_exceed_the_share_together() {
         let uploads: Vec<_> = (1..=6).map(|number| scope.spawn(upload(number))).collect();
         uploads.into_iter().map(|upload| upload.join().unwrap()).sum()
     });
-    assert_eq!(kept, 4, "as many as fit, and those that were refused hold nothing back");
+    assert_eq!(kept, 4, "as many as fit are stored, and refused ones reserve nothing");
     assert_eq!(blobs.measure(HERE).unwrap(), 4 * MIB);
     let refused = blobs.check_share(HERE, 1);
     assert!(matches!(refused, Err(BlobError::ShareUsed { used, .. }) if used == 4 * MIB));

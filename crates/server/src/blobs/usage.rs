@@ -1,10 +1,10 @@
-//! What the files and logs of each workspace take, and what they may. Counted as they come and go; what was there before is
-//! measured when somebody first wants to bring more.
+//! The space that the files and logs of each workspace take, and its limit. It is counted as files are added and
+//! deleted; files from before the start are measured when a client first wants to add more.
 //!
-//! Whoever brings something reserves its place first, so that uploads at the same time cannot exceed the limit together.
-//! Every workspace has a lock of its own: to measure one with many files takes long, and holds up no other. Nor does it hold
-//! up logs, which nodes cannot keep for long: what is appended meanwhile is taken without a reservation, and counted. What
-//! is appended to a log while logs are being measured may be found as well: then it counts twice until the next start.
+//! An upload first reserves its space, so that concurrent uploads cannot exceed the limit together. Every workspace has
+//! its own lock: measuring one with many files takes long, but does not delay the others. Nor does it delay logs, which
+//! nodes cannot keep for long: what is appended in the meantime is accepted without a reservation, and counted. Bytes
+//! that are appended to a log while logs are being measured may be counted twice until the next start.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::Metadata;
@@ -21,14 +21,14 @@ use tracing::warn;
 use super::{BlobError, Blobs};
 use crate::room::Kind;
 
-/// The last lines of logs, which say what is missing, may exceed a share by so much of it.
+/// The last lines of logs, which say what is missing, may exceed the limit by this fraction of it.
 const LAST_LINES_PART: u64 = 64;
-/// After a workspace could not be measured, until logs have it tried again: each append asks for it.
+/// How long logs wait after a failed measurement before they cause another. Otherwise each append would cause one.
 const FAILED_PAUSE: Duration = Duration::from_secs(60);
-/// Of what the kernel counts in.
+/// The unit in which the kernel counts the blocks of a file.
 const BLOCK: u64 = 512;
 
-/// What a file takes of its disk: holes take nothing.
+/// The disk space that a file takes; holes take none.
 pub(super) fn taken_by(file: &Metadata) -> u64 {
     file.len().min(file.blocks().saturating_mul(BLOCK))
 }
@@ -37,46 +37,46 @@ type Measure = dyn Fn(WorkspaceId) -> Result<u64, BlobError> + Send + Sync;
 
 #[derive(Default)]
 pub(super) struct Usage {
-    /// Of each workspace.
+    /// The limit of each workspace.
     limit: Option<u64>,
-    /// Of what a workspace has beside its files.
+    /// Measures what a workspace has in addition to its files.
     also: OnceLock<Box<Measure>>,
     shares: Mutex<HashMap<WorkspaceId, Arc<Share>>>,
 }
 
-/// What a workspace has of its share.
+/// The usage of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
     pub bytes: u64,
-    /// Beside its files: the logs of its jobs.
+    /// In addition to its files: the logs of its jobs.
     pub also_bytes: u64,
-    /// `None`: nothing is limited.
+    /// `None` if there is no limit.
     pub limit: Option<u64>,
 }
 
-/// What one workspace has.
+/// The usage of one workspace, with its locks.
 #[derive(Default)]
 struct Share {
-    /// Whoever measures it holds this, and others wait for it without a thread.
+    /// Held by the task that measures the workspace; other tasks wait for it without blocking a thread.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// Held while it is measured. Meanwhile nothing of it comes or goes, except for what is appended to logs; otherwise
-    /// that would be counted twice, or not at all.
+    /// Held during the measurement. In the meantime, nothing in the workspace is added or deleted, except for bytes
+    /// that are appended to logs; otherwise it would be counted twice, or not at all.
     measuring: Mutex<()>,
     is_measured: AtomicBool,
-    /// When measuring it failed last.
+    /// When the last measurement failed.
     failed: Mutex<Option<Instant>>,
     counts: Mutex<Counts>,
 }
 
 #[derive(Default)]
 struct Counts {
-    /// `None` until it was measured.
+    /// `None` until the workspace has been measured.
     used: Option<u64>,
-    /// What was appended to logs since they began to be measured. What came before is found.
+    /// The bytes appended to logs since the measurement of logs began. Earlier ones are part of the measurement.
     appended: Option<u64>,
-    /// For what is on its way.
+    /// Bytes reserved for uploads in progress.
     reserved: u64,
-    /// Files that are on their way to an object store: how often each is, and whether it was counted.
+    /// Files that are being sent to an object store: by how many uploads, and whether the file has been counted.
     sent: BTreeMap<BlobId, (u32, bool)>,
 }
 
@@ -89,7 +89,7 @@ impl Share {
         self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Measures it unless that was done.
+    /// Measures the workspace, unless that was done before.
     fn measured(
         &self,
         measure: impl FnOnce(&Share) -> Result<u64, BlobError>,
@@ -109,7 +109,7 @@ impl Share {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on logs are measured, so what is appended to them counts beside what is found.
+    /// Begins the measurement of logs. Bytes that are appended from now on are counted in addition.
     fn begin_logs(&self) {
         self.lock().appended = Some(0);
     }
@@ -124,7 +124,7 @@ impl Usage {
         self.limit.is_some()
     }
 
-    /// With its limit, if there is one.
+    /// The share of a workspace with its limit, if there is one.
     fn share(&self, workspace: WorkspaceId) -> Option<(Arc<Share>, u64)> {
         let limit = self.limit?;
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +145,7 @@ impl Usage {
         Reserved::of(share, bytes, kind)
     }
 
-    /// For what is appended to a log. Until the workspace was measured, that is not refused.
+    /// Reserves space for bytes that are appended to a log. They are not refused until the workspace has been measured.
     fn reserve_for_log(
         &self,
         workspace: WorkspaceId,
@@ -160,7 +160,7 @@ impl Usage {
         }
     }
 
-    /// Removes something, and counts it as gone.
+    /// Removes something, and subtracts it.
     pub(super) fn removing(
         &self,
         workspace: WorkspaceId,
@@ -169,7 +169,7 @@ impl Usage {
         let Some((share, _)) = self.share(workspace) else { return remove() };
         let measuring = share.hold_measuring();
         if share.lock().used.is_none() {
-            // Whoever measures it waits until this is gone, and does not count it.
+            // A measurement waits until this is removed, and does not count it.
             return remove();
         }
         drop(measuring);
@@ -181,15 +181,15 @@ impl Usage {
     }
 }
 
-/// Room for what a workspace is about to have. Dropped, it is given back.
+/// Space reserved in a workspace. It is released when this is dropped.
 pub struct Reserved {
-    /// `None` where there is no limit.
+    /// `None` if there is no limit.
     share: Option<(Arc<Share>, u64)>,
     bytes: u64,
 }
 
 impl Reserved {
-    /// Of a share that was measured.
+    /// Reserves space in a share that has been measured.
     fn of(share: Option<(Arc<Share>, u64)>, bytes: u64, kind: Kind) -> Result<Reserved, BlobError> {
         let with_limit = |(share, limit): (Arc<Share>, u64)| match kind {
             Kind::Upload | Kind::OfJob => (share, limit),
@@ -200,7 +200,7 @@ impl Reserved {
         Ok(reserved)
     }
 
-    /// Makes it as large as this, unless it is.
+    /// Grows the reservation to this size, unless it is larger already.
     pub(super) fn grow_to(&mut self, bytes: u64) -> Result<(), BlobError> {
         let Some((share, limit)) = &self.share else { return Ok(()) };
         if bytes <= self.bytes {
@@ -217,7 +217,7 @@ impl Reserved {
         Ok(())
     }
 
-    /// The same, and some more where there is room, so that not every piece of a file asks.
+    /// The same, with some extra space if there is room, so that not every piece of a file needs a reservation.
     pub(super) fn grow_in_steps_to(&mut self, bytes: u64, step: u64) -> Result<(), BlobError> {
         match bytes <= self.bytes {
             true => Ok(()),
@@ -225,7 +225,7 @@ impl Reserved {
         }
     }
 
-    /// So much of it is used from now on, and the rest is given back.
+    /// Counts this many of the bytes as used, and releases the rest.
     pub fn settle(mut self, kept: u64) {
         self.give_back(kept);
     }
@@ -235,13 +235,13 @@ impl Reserved {
         let mut counts = share.lock();
         counts.reserved = counts.reserved.saturating_sub(self.bytes);
         let counts = &mut *counts;
-        // Neither of them: it is found when the workspace is measured.
+        // If there is neither, the measurement will find these bytes.
         if let Some(count) = counts.used.as_mut().or(counts.appended.as_mut()) {
             *count = count.saturating_add(kept);
         }
     }
 
-    /// Before a file is sent to an object store: whoever else sends the same meanwhile does not count it again.
+    /// Called before a file is sent to an object store. Other uploads of the same file do not count it again.
     pub(super) fn sending(self, digest: BlobId) -> Sending {
         if let Some((share, _)) = &self.share {
             share.lock().sent.entry(digest).or_default().0 += 1;
@@ -256,7 +256,7 @@ impl Drop for Reserved {
     }
 }
 
-/// A file on its way to an object store, and room for it.
+/// A file that is being sent to an object store, with the space reserved for it.
 pub(super) struct Sending {
     reserved: Option<Reserved>,
     digest: BlobId,
@@ -267,7 +267,7 @@ impl Sending {
         self.reserved.as_mut().map_or(Ok(()), |reserved| reserved.grow_to(bytes))
     }
 
-    /// It is there, with so many bytes that were not there before this was sent.
+    /// Records that the object exists, with this many bytes that did not exist before the upload.
     pub(super) fn settle(mut self, bytes: u64) {
         let share = self.reserved.as_ref().and_then(|reserved| reserved.share.clone());
         let was_counted = share.is_some_and(|(share, _)| {
@@ -304,7 +304,7 @@ impl Drop for Sending {
 }
 
 impl Blobs {
-    /// Room for so many bytes more of a workspace.
+    /// Reserves space for more bytes in a workspace.
     pub fn reserve(
         &self,
         workspace: WorkspaceId,
@@ -314,7 +314,7 @@ impl Blobs {
         self.usage.reserve(workspace, bytes, kind, |share| self.measure_all(workspace, share))
     }
 
-    /// The same for what is appended to a log, which does not wait until the workspace was measured.
+    /// The same for bytes that are appended to a log, which do not wait for a measurement of the workspace.
     pub fn reserve_for_log(
         &self,
         workspace: WorkspaceId,
@@ -324,7 +324,8 @@ impl Blobs {
         self.usage.reserve_for_log(workspace, bytes, kind)
     }
 
-    /// Counts what a workspace has beside its files; said once, before anything comes.
+    /// Sets the function that measures what a workspace has in addition to its files. It is called once, before any
+    /// upload.
     pub fn count_also(
         &self,
         measure: impl Fn(WorkspaceId) -> Result<u64, BlobError> + Send + Sync + 'static,
@@ -339,7 +340,7 @@ impl Blobs {
         Ok(files.saturating_add(also))
     }
 
-    /// Removes something else of a workspace than its files, and counts it as gone.
+    /// Removes something other than files from a workspace, and subtracts it.
     pub fn removing<E>(
         &self,
         workspace: WorkspaceId,
@@ -350,12 +351,12 @@ impl Blobs {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Whether a workspace may have so many bytes more.
+    /// Checks whether there is room for more bytes in a workspace.
     pub fn check_share(&self, workspace: WorkspaceId, more: u64) -> Result<(), BlobError> {
         self.reserve(workspace, more, Kind::OfJob).map(drop)
     }
 
-    /// How many bytes a workspace has, how many of them beside its files, and how many it may have in all.
+    /// The usage of a workspace: its bytes, how many of them are not files, and its limit.
     pub fn figures(&self, workspace: WorkspaceId) -> Result<Figures, BlobError> {
         let also_bytes = self.usage.also.get().map_or(Ok(0), |also| also(workspace))?;
         let share = self.usage.share(workspace);
@@ -370,12 +371,12 @@ impl Blobs {
         Ok(Figures { bytes, also_bytes, limit: share.map(|(_, limit)| limit) })
     }
 
-    /// The same of a workspace that has nothing.
+    /// The same for a workspace that has nothing.
     pub fn no_figures(&self) -> Figures {
         Figures { bytes: 0, also_bytes: 0, limit: self.usage.limit }
     }
 
-    /// Waits until a workspace was measured, without a thread: those who want to bring something may be many.
+    /// Waits until a workspace has been measured, without blocking a thread, because many uploads may be waiting.
     pub async fn measured(self: &Arc<Self>, workspace: WorkspaceId) -> Result<(), BlobError> {
         let Some((share, _)) = self.usage.share(workspace) else { return Ok(()) };
         if share.is_measured.load(Ordering::Relaxed) {
@@ -386,20 +387,20 @@ impl Blobs {
         measured.unwrap_or_else(|panicked| Err(BlobError::Io(std::io::Error::other(panicked))))
     }
 
-    /// Whether a workspace was measured, or need not be.
+    /// Whether a workspace has been measured, or does not need to be.
     pub fn is_measured(&self, workspace: WorkspaceId) -> bool {
         let share = self.usage.share(workspace);
         share.is_none_or(|(share, _)| share.is_measured.load(Ordering::Relaxed))
     }
 
-    /// As somebody does who measures a workspace.
+    /// Acts like a task that measures a workspace.
     #[cfg(test)]
     pub async fn hold_measuring(&self, workspace: WorkspaceId) -> tokio::sync::OwnedMutexGuard<()> {
         let (share, _) = self.usage.share(workspace).expect("there is a limit");
         share.turn.clone().lock_owned().await
     }
 
-    /// Begins to measure a workspace, unless that was done, is under way or has just failed, and does not wait for it.
+    /// Begins to measure a workspace in the background, unless that was done, is in progress or has just failed.
     pub fn measure_soon(self: &Arc<Self>, workspace: WorkspaceId) {
         let Some((share, _)) = self.usage.share(workspace) else { return };
         if share.is_measured.load(Ordering::Relaxed) {
@@ -420,12 +421,12 @@ impl Blobs {
     ) -> tokio::task::JoinHandle<Result<(), BlobError>> {
         let blobs = self.clone();
         tokio::task::spawn_blocking(move || {
-            // Also when nobody waits for it any more.
+            // Held until the end, even if no task is waiting any more.
             let _turn = turn;
             let measured = share.measured(|share| blobs.measure_all(workspace, share));
             *share.failed() = measured.is_err().then(Instant::now);
             if let Err(failed) = &measured {
-                warn!(%workspace, error = %ErrorChain(failed), "a workspace cannot be measured");
+                warn!(%workspace, error = %ErrorChain(failed), "cannot measure the usage of a workspace");
             }
             measured
         })

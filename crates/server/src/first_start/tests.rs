@@ -7,32 +7,32 @@ fn site() -> (tempfile::TempDir, StateDir) {
 }
 
 fn write(path: &Path, text: &str) {
-    fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder");
+    fs::create_dir_all(path.parent().expect("the path has a parent")).expect("creating the folder");
     fs::write(path, text).expect("a file");
 }
 
-/// Wherever a first start is killed, the next one goes on.
+/// Wherever a first start is killed, the next one continues.
 #[test]
-fn a_first_start_can_be_made_again() {
+fn a_first_start_can_be_continued() {
     let (_folder, state_dir) = site();
-    // What was there before any start.
+    // Files that may exist before any start.
     write(&state_dir.root().join("muster.toml"), "");
     write(&state_dir.root().join("lock"), "");
     prepare(&state_dir).expect("the first start");
-    fs::remove_file(state_dir.storage()).expect("killed between the two");
+    fs::remove_file(state_dir.storage()).expect("killed between the two databases");
     prepare(&state_dir).expect("again");
-    fs::write(state_dir.storage(), "").expect("killed while the second was made");
+    fs::write(state_dir.storage(), "").expect("killed while the second database was created");
     prepare(&state_dir).expect("again");
     for path in [state_dir.storage(), state_dir.database()] {
-        fs::remove_file(path).expect("killed before the first");
+        fs::remove_file(path).expect("killed before the first database");
     }
-    fs::write(state_dir.database(), "").expect("killed while the first was made");
+    fs::write(state_dir.database(), "").expect("killed while the first database was created");
     prepare(&state_dir).expect("again");
     write(&state_dir.keys().join("token.key"), "");
-    prepare(&state_dir).expect("what comes later changes nothing");
+    prepare(&state_dir).expect("files that are created later make no difference");
 }
 
-/// Either database, gone or empty, beside whatever shows that there was one.
+/// Either database, missing or empty, next to anything that shows that it existed.
 #[test]
 fn an_installation_without_its_databases_is_not_a_new_one() {
     let log = format!("logs/{}/a1.0.log", JobId(1));
@@ -58,24 +58,24 @@ fn an_installation_without_its_databases_is_not_a_new_one() {
                 false if trace == "muster.db-wal" => continue,
                 false => (state_dir.storage(), state_dir.database()),
             };
-            fs::remove_file(&lost).expect("it was there");
+            fs::remove_file(&lost).expect("the file existed");
             if is_empty {
                 fs::write(&lost, "").expect("emptied");
             }
-            let refused = prepare(&state_dir).expect_err("it is no first start").to_string();
+            let refused = prepare(&state_dir).expect_err("this is not a first start").to_string();
             assert!(refused.contains(&lost.display().to_string()), "{refused}");
             assert!(refused.contains("muster restore") && refused.contains("away"), "{refused}");
-            assert_eq!(fs::read(&lost).ok(), is_empty.then(Vec::new), "nothing was made");
+            assert_eq!(fs::read(&lost).ok(), is_empty.then(Vec::new), "nothing was created");
             assert!(other.exists());
         }
     }
 }
 
-/// The databases show each other.
+/// Each database shows that the other existed.
 #[test]
 fn one_database_is_enough_to_tell() {
     let (_folder, state_dir) = site();
     prepare(&state_dir).expect("the first start");
-    fs::remove_file(state_dir.database()).expect("it was there");
-    assert!(prepare(&state_dir).is_err(), "the storage is made second");
+    fs::remove_file(state_dir.database()).expect("the file existed");
+    assert!(prepare(&state_dir).is_err(), "the storage database is created second");
 }

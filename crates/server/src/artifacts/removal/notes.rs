@@ -1,5 +1,6 @@
-//! Which jobs are being deleted, on disk: `logs/JOB.deleted` has the job's workspace and name. It is there before the
-//! delete is, and goes when nothing of the job is left. A server that starts reads what an earlier one did not finish.
+//! Records on disk of the jobs that are being deleted: `logs/JOB.deleted` contains the job's workspace and name. The
+//! record is written before the delete, and removed when nothing of the job is left. A server reads them at start to
+//! finish the work of an earlier one.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -10,10 +11,10 @@ use muster_core::ids::{JobId, WorkspaceId};
 use tracing::warn;
 
 const ENDING: &str = ".deleted";
-/// More than a workspace's id and a job's name have.
+/// More than a workspace's id and a job's name need.
 const BYTES_MAX: u64 = 4 << 10;
 
-/// Cheap to clone.
+/// The folder that contains the records. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Notes(PathBuf);
 
@@ -26,7 +27,7 @@ impl Notes {
         self.0.join(format!("{job}{ENDING}"))
     }
 
-    /// It is on disk when this returns well.
+    /// The record is on disk when this returns `Ok`.
     pub fn write(&self, job: JobId, workspace: WorkspaceId, name: &str) -> io::Result<()> {
         fs::create_dir_all(&self.0)?;
         let mut file = File::create(self.path(job))?;
@@ -42,13 +43,13 @@ impl Notes {
         }
     }
 
-    /// Of all jobs whose delete was not finished.
+    /// The records of all jobs whose removal was not finished.
     pub fn all(&self) -> Vec<(JobId, WorkspaceId, Box<str>)> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
             Err(missing) if missing.kind() == ErrorKind::NotFound => return Vec::new(),
             Err(failed) => {
-                warn!(error = %ErrorChain(&failed), "cannot look for what deleted jobs left");
+                warn!(error = %ErrorChain(&failed), "cannot list the records of deleted jobs");
                 return Vec::new();
             }
         };
@@ -62,7 +63,7 @@ impl Notes {
     fn read(&self, job: JobId, path: &Path) -> Option<(JobId, WorkspaceId, Box<str>)> {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
-        // One that was cut off could name another job.
+        // A truncated record could name another job.
         let known = text
             .strip_suffix('\n')
             .and_then(|whole| whole.split_once('\n'))
@@ -72,7 +73,7 @@ impl Notes {
             // The server was killed before the delete, or the disk was full.
             (Ok(_), None) => drop(self.remove(job)),
             (Err(failed), _) => {
-                warn!(%job, error = %ErrorChain(&failed), "cannot read which deleted job left something");
+                warn!(%job, error = %ErrorChain(&failed), "cannot read the record of a deleted job");
             }
         }
         None
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn only_whole_notes_count() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
+        let dir = tempfile::tempdir().expect("creating a temporary folder");
         let notes = Notes::in_folder(dir.path().join("logs"));
         assert_eq!(notes.all(), []);
         let (whole, cut) = (JobId(1), JobId(2));
@@ -99,7 +100,7 @@ mod tests {
             assert!(!notes.path(cut).exists());
         }
         notes.remove(whole).expect("io");
-        notes.remove(whole).expect("it is gone already");
+        notes.remove(whole).expect("removing it again succeeds");
         assert_eq!(notes.all(), []);
     }
 }

@@ -9,7 +9,7 @@ use crate::run::in_test::InTest;
 struct Scene {
     server: InTest,
     app: Arc<App>,
-    /// It waits for a node.
+    /// A job that waits for a node.
     job: Job,
 }
 
@@ -17,7 +17,7 @@ fn home() -> WorkspaceKey {
     WorkspaceKey::new("s", "g", "w")
 }
 
-/// With a workspace, and a job "here" in it.
+/// A server with a workspace and a job "here" in it.
 async fn scene() -> Scene {
     let limits = Limits { storage_bytes: Some(1 << 30), ..Limits::default() };
     let server = InTest::open(limits).await;
@@ -39,14 +39,15 @@ async fn scene() -> Scene {
         Input::PutCluster { workspace, name, wanted: Box::new(wanted), by: by() },
         Input::SubmitJob(Box::new(request)),
     ] {
-        app.writer.say(input).await.expect("it is written").expect("it is in order");
+        app.writer.say(input).await.expect("the write succeeds").expect("the input is accepted");
     }
-    let view = app.readers.look_up(|reader| reader.job(&home(), "here")).expect("it reads");
-    Scene { server, app, job: view.expect("it is there").job }
+    let view =
+        app.readers.look_up(|reader| reader.job(&home(), "here")).expect("the read succeeds");
+    Scene { server, app, job: view.expect("the job exists").job }
 }
 
 impl Scene {
-    /// A job that is not in the rows any more.
+    /// A job whose rows have been deleted.
     fn deleted(&self, name: &str) -> Job {
         Job { id: JobId(self.job.id.0 + 1_000), name: name.into(), ..self.job.clone() }
     }
@@ -69,14 +70,14 @@ impl Scene {
     fn blobs(&self) -> Vec<String> {
         let name = own_container(self.job.workspace, false);
         let listed = self.app.storage.readers.look_up(|reader| {
-            let own = reader.container(&name)?.expect("it is there");
+            let own = reader.container(&name)?.expect("the container exists");
             reader.list(own.id, &ListQuery { limit: 10, ..ListQuery::default() })
         });
         let name = |item: Listed| match item {
             Listed::Blob(blob) => blob.name.to_string(),
             Listed::Prefix(prefix) => prefix.to_string(),
         };
-        listed.expect("it reads").items.into_iter().map(name).collect()
+        listed.expect("the read succeeds").items.into_iter().map(name).collect()
     }
 }
 
@@ -84,16 +85,16 @@ const GONE: &str = "ExperimentRun/dcid.gone/outputs/x";
 const OTHERS: &str = "ExperimentRun/dcid.never-was/outputs/x";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_deleted_job_left_goes_although_the_server_was_killed() {
+async fn files_of_a_deleted_job_are_removed_although_the_server_was_killed() {
     let mut scene = scene().await;
     scene.put(&[GONE, OTHERS]).await;
     let gone = scene.deleted("gone");
     begin(&scene.app, &gone).await;
     scene.app = scene.server.app();
-    clear_name(&scene.app, &home(), "Gone").await.expect("it can be removed");
-    // What no job has left is not ours.
+    clear_name(&scene.app, &home(), "Gone").await.expect("the removal succeeds");
+    // Blobs that no job left are not touched.
     assert_eq!(scene.blobs(), [OTHERS]);
-    assert!(scene.server.app().unremoved.is_empty(), "nothing is noted any more");
+    assert!(scene.server.app().unremoved.is_empty(), "no record is left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,7 +106,7 @@ async fn a_delete_that_was_refused_is_not_noted() {
     assert!(scene.server.app().unremoved.is_empty());
 }
 
-/// To measure a workspace takes as long as it has files.
+/// Measuring a workspace takes longer the more files it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delete_is_answered_before_its_workspace_is_measured() {
     let scene = scene().await;
@@ -114,31 +115,35 @@ async fn a_delete_is_answered_before_its_workspace_is_measured() {
     let gone = scene.deleted("gone");
     let task = tokio::spawn(run(scene.app.clone()));
     let answered = finish(&scene.app, &gone);
-    tokio::time::timeout(Duration::from_secs(5), answered).await.expect("it does not wait");
+    tokio::time::timeout(Duration::from_secs(5), answered).await.expect("the delete does not wait");
     assert_eq!(scene.blobs(), [GONE]);
     drop(measuring);
-    // The task hears of it at once, not after its pause.
+    // The task is notified at once and does not wait for its pause.
     let removed = async {
         while !scene.app.unremoved.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PAUSE / 3, removed).await.expect("the task removes it");
+    tokio::time::timeout(PAUSE / 3, removed).await.expect("the task removes the blobs");
     scene.put(&[GONE]).await;
     finish(&scene.app, &gone).await;
-    assert_eq!(scene.blobs(), [""; 0], "once it is measured, what is left goes first");
+    assert_eq!(
+        scene.blobs(),
+        [""; 0],
+        "once the workspace is measured, leftovers are removed at once"
+    );
     task.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_job_of_the_same_name_has_left_stays() {
+async fn files_of_a_new_job_of_the_same_name_are_kept() {
     let scene = scene().await;
     let [output, log] = ["outputs/x", "user_logs/std_log.txt"]
         .map(|name| format!("{}/{name}", folder_of(&scene.job.name)));
     scene.put(&[&output, &log]).await;
-    scene.app.blobs.measured(scene.job.workspace).await.expect("it can be measured");
+    scene.app.blobs.measured(scene.job.workspace).await.expect("measuring succeeds");
     finish(&scene.app, &scene.deleted("here")).await;
-    // The copy of a log may be of the one that was deleted, and is made again when it is asked for.
+    // The copy of a log may come from the deleted job; it is created again when a client asks for it.
     assert_eq!(scene.blobs(), [output]);
     assert!(scene.app.unremoved.is_empty());
 }

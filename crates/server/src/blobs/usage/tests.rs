@@ -62,7 +62,7 @@ fn what_is_reserved_is_used_or_given_back() {
 }
 
 #[test]
-fn a_file_that_two_send_elsewhere_counts_once() {
+fn a_file_that_two_uploads_send_to_an_object_store_counts_once() {
     let usage = Usage::up_to(Some(10));
     let send = || usage.reserve(HERE, 3, Kind::OfJob, |_| Ok(0)).unwrap().sending(BlobId([7; 32]));
     let (one, two, failed) = (send(), send(), send());
@@ -71,11 +71,11 @@ fn a_file_that_two_send_elsewhere_counts_once() {
     two.settle(3);
     assert_eq!(used(&usage), (Some(3), 0));
     send().settle(0);
-    assert_eq!(used(&usage), (Some(3), 0), "it was there");
+    assert_eq!(used(&usage), (Some(3), 0), "the object already existed");
     assert!(usage.share(HERE).unwrap().0.lock().sent.is_empty());
 }
 
-/// A log waited until its workspace was measured. That can take longer than a node keeps what it could not send.
+/// A log used to wait for the measurement of its workspace, which can take longer than a node can keep unsent bytes.
 #[test]
 fn a_log_does_not_wait_until_its_workspace_is_measured_and_is_counted() {
     let usage = Usage::up_to(Some(100));
@@ -100,13 +100,17 @@ fn a_log_does_not_wait_until_its_workspace_is_measured_and_is_counted() {
         }
         slow.join().unwrap().unwrap();
     });
-    assert_eq!(used(&usage), (Some(90), 0), "what was found, and what came while it was");
+    assert_eq!(
+        used(&usage),
+        (Some(90), 0),
+        "the measured bytes and the bytes appended in the meantime"
+    );
     assert!(matches!(append(11), Err(BlobError::ShareUsed { used: 90, more: 11, .. })));
     append(10).unwrap().settle(10);
     assert_eq!(used(&usage), (Some(100), 0));
 }
 
-/// Every append to a log asks for it, and each walked through all files.
+/// Every append to a log causes a measurement, and each used to walk through all files.
 #[tokio::test]
 async fn a_workspace_that_cannot_be_measured_is_not_tried_again_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -123,8 +127,8 @@ async fn a_workspace_that_cannot_be_measured_is_not_tried_again_at_once() {
         tries.load(Ordering::Relaxed)
     };
     assert_eq!(tries_after_one_more().await, 1);
-    assert_eq!(tries_after_one_more().await, 1, "it has just failed");
-    assert!(blobs.measured(HERE).await.is_err(), "who has to know is told");
+    assert_eq!(tries_after_one_more().await, 1, "the last measurement has just failed");
+    assert!(blobs.measured(HERE).await.is_err(), "a caller that needs the result gets the error");
     let (share, _) = blobs.usage.share(HERE).unwrap();
     *share.failed() = Instant::now().checked_sub(FAILED_PAUSE);
     assert_eq!(tries_after_one_more().await, 3);
