@@ -197,7 +197,7 @@ def test_blocks_of_a_refused_upload_are_dropped_and_the_usage_is_shown(own):  # 
 
     status, said = put_block("large", 1, b"c" * (4 << 20), length=1 << 30)
     assert status == 403, said
-    for word in ("muster workspace list-usage", "muster job delete", "are dropped"):
+    for word in ("muster workspace list-usage", "muster job delete", "have been dropped"):
         assert word in said
     after = until(lambda: (now := used())["StoredBytes"][0] < 7_000_000 and now)
     assert after["UncommittedBlockBytes"][0] == 2_000_000, "another upload goes on"

@@ -246,7 +246,7 @@ def test_workload_identity_is_refused_with_the_reason(
         "AZURE_AUTHORITY_HOST": server.url,
         "AZURE_FEDERATED_TOKEN_FILE": str(file),
     }
-    refused = pytest.raises(ClientAuthenticationError, match="nobody else's signatures")
+    refused = pytest.raises(ClientAuthenticationError, match="only its own signatures")
     with only_these(monkeypatch, **variables), refused:
         WorkloadIdentityCredential().get_token(f"{server.url}/.default")
     assert only_our_host == []

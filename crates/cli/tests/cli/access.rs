@@ -173,7 +173,7 @@ fn a_refusal_names_what_the_caller_has_and_what_it_takes() {
     let refused = run_as(&site, &key, &create).stderr;
     for part in [
         &format!("ada has Reader on {WORKSPACE}"),
-        "this takes AzureML Compute Operator or Contributor or Owner there or above",
+        "this requires AzureML Compute Operator or Contributor or Owner there or above",
         &format!("--assignee ada --role 'AzureML Compute Operator' --scope {WORKSPACE}"),
     ] {
         assert!(refused.contains(part), "{part} in {refused}");
@@ -224,7 +224,7 @@ fn advice_that_one_may_not_follow_says_whom_to_ask() {
     let why = [&["why", "held"], &PLACE[..]].concat();
     let said = run_as(&site, &reader, &why);
     let said = String::from_utf8_lossy(&said.stdout);
-    let words = "(you may not create, change or delete computes there; ask ada, or for the role Owner or \
+    let words = "(you may not create, change or delete computes there; ask ada, or request the role Owner or \
                  Contributor or AzureML Compute Operator)";
     assert!(said.contains(words), "{said}");
     assert!(!site.text(&why).contains("you may not"), "the owner may");

@@ -335,5 +335,9 @@ fn a_second_use_of_a_name_and_another_region_are_pointed_out() {
     assert!(!updated.stderr.contains("note:"), "{}", updated.stderr);
     let abroad = site.run(&["compute", "create", "-n", "far", "-l", "westus2"]);
     assert_eq!(abroad.code, 0, "{}", abroad.stderr);
-    assert!(abroad.stderr.contains("westus2 is not the workspace's, eastus"), "{}", abroad.stderr);
+    assert!(
+        abroad.stderr.contains("westus2 is not that of the workspace, eastus"),
+        "{}",
+        abroad.stderr
+    );
 }

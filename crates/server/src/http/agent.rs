@@ -1,6 +1,6 @@
-//! What nodes say: whole states up and down by long poll, specifications by hash, logs by offset.
+//! The API for nodes: whole states in both directions by long poll, job specifications by hash, and logs by offset.
 //!
-//! A node proves its name with a secret derived from it, and speaks only for its own leases.
+//! A node proves its identity with a secret derived from its name, and acts only on its own leases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::app::App;
 use crate::logs::{AppendError, LogKey};
 use crate::tokens;
 
-/// To whoever does not prove to be the node that it says, or speaks for another's attempt.
+/// The response to a caller that does not prove to be this node, or that acts on an attempt of another node.
 pub const REFUSED: (StatusCode, &str) =
-    (StatusCode::UNAUTHORIZED, "this is not the secret of that node");
-/// To a report after which the same node has sent another: nobody waits for its answer any more.
+    (StatusCode::UNAUTHORIZED, "the secret is not valid for this node");
+/// The response to a report that was followed by a newer one of the same node; the node no longer waits for it.
 const SUPERSEDED: (StatusCode, &str) = (StatusCode::CONFLICT, "this node has sent a newer report");
-/// So many new orders get their specifications along with the answer; more are asked for one by one.
+/// How many new assignments get their specifications with the response; the node requests the others one by one.
 const SPECS_MAX: usize = 16;
-/// Of one piece of a log.
+/// The maximum size of one piece of a log.
 pub const LOG_CHUNK_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Deserialize)]
@@ -45,11 +45,11 @@ pub struct SyncRequest {
 struct SyncAnswer {
     sequence: u64,
     desired: Desired,
-    /// Of what the node has not begun yet, so that it need not ask.
+    /// The specifications of assignments that the node has not started, so that it does not have to request them.
     specs: BTreeMap<String, JobSpec>,
 }
 
-/// Takes in a report, and answers as soon as there is something that the node does not know.
+/// Processes a report, and answers as soon as there is news for the node.
 pub async fn sync(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
@@ -73,7 +73,7 @@ pub async fn sync(
         let desired = match app.writer.say(input).await {
             Ok(Ok(Reply::Desired(desired))) => *desired,
             Ok(other) => {
-                error!(?other, "a report got no desired state");
+                error!(?other, "the core did not answer a report with a desired state");
                 return StatusCode::INTERNAL_SERVER_ERROR.into_response();
             }
             Err(unavailable) => {
@@ -85,7 +85,7 @@ pub async fn sync(
             let specs = specs_for(&app, &desired, &request.report).await;
             return Json(SyncAnswer { sequence: request.sequence, desired, specs }).into_response();
         }
-        // Whatever comes first: the report is taken in once more, which renews the lease.
+        // In each case the report is processed again, which renews the lease.
         tokio::select! {
             _ = tokio::time::timeout_at(deadline, news.changed()) => {}
             () = newest.superseded() => {}
@@ -94,7 +94,7 @@ pub async fn sync(
     }
 }
 
-/// What cannot be read now is asked for later.
+/// The specifications of new assignments. The node requests those that cannot be read now later.
 async fn specs_for(app: &App, desired: &Desired, report: &Report) -> BTreeMap<String, JobSpec> {
     let is_held = |epoch| report.attempts.iter().any(|held| held.epoch == epoch);
     let new =
@@ -126,7 +126,7 @@ pub async fn spec(
         Ok(Some(spec)) => Json(spec).into_response(),
         Ok(None) => StatusCode::NOT_FOUND.into_response(),
         Err(failed) => {
-            error!(error = %ErrorChain(&failed), "a specification could not be read");
+            error!(error = %ErrorChain(&failed), "cannot read a job specification");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
     }
@@ -135,7 +135,7 @@ pub async fn spec(
 #[derive(Deserialize)]
 pub struct Offset {
     offset: u64,
-    /// 1 for the last lines of a log whose rest is given up.
+    /// 1 for the last lines of a log whose remaining bytes are discarded.
     #[serde(default)]
     last: u8,
 }
@@ -156,7 +156,7 @@ pub async fn log(
     let Ok(epoch) = epoch.parse::<Epoch>() else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    // Only the holder of the live epoch writes; an old one is told that it is over.
+    // Only the holder of the live epoch may write; an older one learns that its attempt has ended.
     let Some(attempt) = app.live.attempt(epoch) else { return StatusCode::GONE.into_response() };
     let Some(rank) = attempt.rank_of(&node) else { return refused() };
     let (log, workspace) = (LogKey { job: attempt.job, epoch, rank }, attempt.workspace);
@@ -172,13 +172,13 @@ pub async fn log(
             (StatusCode::INSUFFICIENT_STORAGE, full.to_string()).into_response()
         }
         Err(failed) => {
-            error!(error = %ErrorChain(&failed), "a log could not be written");
+            error!(error = %ErrorChain(&failed), "cannot write a log");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
     }
 }
 
-/// The node that this request speaks for, if it proves it.
+/// The node that sends this request, if it proves its identity.
 pub fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let node = text("x-muster-node")?;

@@ -1,5 +1,5 @@
-//! What an attempt reads from the blob storage: its code, and its inputs by name. Only what its specification names, and
-//! only while it is live.
+//! Serves the data that an attempt reads from the blob storage: its code, and its inputs by name. An attempt can read
+//! only what its specification names, and only while it is live.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::blob;
 use crate::app::App;
 
 const PAGE: usize = 5_000;
-/// What comes before the name of an input.
+/// The prefix of the name of an input.
 const INPUT: &str = "inputs.";
 
 type Refused = (StatusCode, String);
@@ -82,7 +82,7 @@ async fn listed(
         for item in page.items {
             let Listed::Blob(blob) = item else { continue };
             let rest = blob.name.strip_prefix(&*prefix).unwrap_or_default();
-            // Some clients mark folders so.
+            // Some clients mark folders with such a blob.
             if rest.is_empty() || rest.ends_with('/') {
                 continue;
             }
@@ -105,7 +105,7 @@ async fn listed(
     }
 }
 
-/// Names of blobs may hold anything; those of files may not.
+/// Names of blobs may contain any character; names of files may not.
 fn check(path: &str) -> Result<(), Refused> {
     check_path(path).map_err(|why| {
         let shown: String = path.chars().take(80).collect();
@@ -134,11 +134,11 @@ async fn opened(
     if found.is_none() && is_it {
         found = look(place.path.clone()).await.map_err(unreadable)?;
     }
-    let content = found.ok_or((StatusCode::NOT_FOUND, format!("{path} is not there any more")))?;
+    let content = found.ok_or((StatusCode::NOT_FOUND, format!("{path} no longer exists")))?;
     Ok(blob::whole(app, container.workspace, content))
 }
 
-/// Where the attempt's specification says that this is, if it is the workspace's own.
+/// Where the attempt's specification says that the data is, if that place belongs to the workspace.
 async fn find(
     app: &App,
     headers: &HeaderMap,
@@ -149,7 +149,7 @@ async fn find(
         asking(app, headers, epoch).map_err(|(status, words)| (status, words.to_owned()))?;
     let spec = spec_of(app, &asking).await?;
     let place = place(&spec, what)
-        .ok_or((StatusCode::NOT_FOUND, format!("the job has nothing that is called {what}")))?;
+        .ok_or((StatusCode::NOT_FOUND, format!("the job has no data named {what}")))?;
     let found = app.storage.readers.look_up(|reader| reader.container(&place.container));
     let found = found.map_err(unreadable)?.filter(|found| found.workspace == asking.workspace);
     Ok((found.ok_or_else(|| nothing_at(&place))?, place))
@@ -177,11 +177,11 @@ async fn spec_of(app: &App, asking: &Asking) -> Result<JobSpec, Refused> {
         Some(job) => reader.spec(&job.spec),
         None => Ok(None),
     });
-    let gone = || (StatusCode::GONE, "this attempt is over".to_owned());
+    let gone = || (StatusCode::GONE, "this attempt has ended".to_owned());
     read.await.map_err(unreadable)?.ok_or_else(gone)
 }
 
 fn unreadable(error: muster_store::StoreError) -> Refused {
-    tracing::error!(error = %muster_core::ErrorChain(&error), "what a job reads could not be looked up");
-    (StatusCode::SERVICE_UNAVAILABLE, "it could not be looked up".to_owned())
+    tracing::error!(error = %muster_core::ErrorChain(&error), "cannot look up the data of a job");
+    (StatusCode::SERVICE_UNAVAILABLE, "the data could not be looked up".to_owned())
 }

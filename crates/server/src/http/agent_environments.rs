@@ -1,4 +1,4 @@
-//! The Python environment of a node's attempt: where it is, or how far it is.
+//! Tells a node's attempt where its Python environment is, or how far the build is.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use super::{agent_trees, listener};
 use crate::app::App;
 use crate::environments;
 
-/// A build takes seconds to minutes; who waits asks again.
+/// A build takes seconds to minutes; a node that still waits asks again.
 const HELD_MAX: Duration = Duration::from_secs(20);
-/// What a joined machine says arrives with its reports.
+/// How often the state is checked. The reports of a joined host bring it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Serialize)]
@@ -40,7 +40,7 @@ impl From<store::State> for Environment {
     }
 }
 
-/// Answers as soon as it is ready or has failed, else when the time is over.
+/// Answers as soon as the environment is ready or has failed, and otherwise when the time is up.
 pub async fn environment(
     State(app): State<Arc<App>>,
     Path(epoch): Path<String>,
@@ -59,12 +59,12 @@ pub async fn environment(
         Ok(Some(found)) => found,
         Ok(None) => return StatusCode::NOT_FOUND.into_response(),
         Err(error) => {
-            tracing::error!(error = %ErrorChain(&error), "a job's environment could not be looked up");
+            tracing::error!(error = %ErrorChain(&error), "cannot look up the environment of a job");
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
     };
     let mut stopping = app.stopping.clone();
-    // A machine that joined builds its own.
+    // A joined host builds its own environments.
     let home = app.live.roster().home_of(&asking.node);
     let built = async {
         match &home {
@@ -79,7 +79,7 @@ pub async fn environment(
     Json(Environment::from(state)).into_response()
 }
 
-/// As the host says, when that is something else than that it is building, or when the time is over.
+/// The state that the host reports, once it is no longer building or the time is up.
 async fn on_host(app: &App, host: &HostName, cluster: ClusterId, recipe: &Recipe) -> store::State {
     let (id, roster) = (muster_environments::id_of(recipe), app.live.roster());
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! What a node's attempt is told about itself, for the programs in it: its token, and where it belongs.
+//! The facts that a node's attempt passes to the programs of a job: the token of the run, and its workspace.
 
 use std::sync::Arc;
 
@@ -32,17 +32,17 @@ pub async fn facts(
         Ok(Some(found)) => found,
         Ok(None) => return StatusCode::NOT_FOUND.into_response(),
         Err(error) => {
-            tracing::error!(error = %ErrorChain(&error), "what a run is could not be looked up");
+            tracing::error!(error = %ErrorChain(&error), "cannot look up a run");
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
     };
-    // Of a server before this one.
+    // The job was submitted to an older version of the server.
     let Some(home) = spec.workspace else { return StatusCode::NOT_FOUND.into_response() };
     let token = RunToken { job: id, epoch: asking.epoch, name: job.name.clone(), workspace: *home };
     let (token, token_ends_unix) = match app.keyring.issue_run(&token, clock::stamp()) {
         Ok(issued) => issued,
         Err(error) => {
-            tracing::error!(error = %ErrorChain(&error), "a run's token could not be made");
+            tracing::error!(error = %ErrorChain(&error), "cannot create the token of a run");
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };

@@ -1,4 +1,4 @@
-//! What nodes say of the services of their attempts, and the calls that lead to them.
+//! The API through which nodes report the services of their attempts, and accept calls to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use super::listener;
 use crate::app::App;
 use crate::services::MemberServices;
 
-/// How long a question is held.
+/// How long a request is held open.
 const HELD: Duration = Duration::from_secs(15);
-/// Of why nobody can be connected.
+/// The maximum length of the reason why a call cannot be connected.
 const WHY_CHARS_MAX: usize = 200;
 
 type Refused = (StatusCode, &'static str);
 
-/// Takes in how the services are, and answers as soon as somebody wants one of them.
+/// Stores the state of the services, and answers as soon as a client calls one of them.
 pub async fn report(
     State(app): State<Arc<App>>,
     Path(epoch): Path<String>,
@@ -43,7 +43,7 @@ pub async fn report(
     }
 }
 
-/// Where the services of the attempt are kept. Only those that its specification names are.
+/// The services of an attempt's member. Services that the specification does not name are ignored.
 async fn services_of_member(
     app: &App,
     headers: &HeaderMap,
@@ -60,12 +60,12 @@ async fn services_of_member(
         None => Ok(None),
     });
     let spec = read.await.map_err(|failed| {
-        error!(error = %muster_core::ErrorChain(&failed), "a specification could not be read");
+        error!(error = %muster_core::ErrorChain(&failed), "cannot read a job specification");
         (StatusCode::SERVICE_UNAVAILABLE, "the server cannot read its store")
     })?;
-    let Some(spec) = spec else { return Err((StatusCode::GONE, "this job is not known")) };
+    let Some(spec) = spec else { return Err((StatusCode::GONE, "this job does not exist")) };
     let Some(workspace) = spec.workspace else {
-        return Err((StatusCode::NOT_FOUND, "this job is in no workspace"));
+        return Err((StatusCode::NOT_FOUND, "this job has no workspace"));
     };
     let names = spec.services.into_keys().collect();
     let is_live = |epoch: Epoch| app.live.attempt(epoch).is_some();
@@ -74,7 +74,7 @@ async fn services_of_member(
     Ok(services_of_member)
 }
 
-/// The node comes for whoever waits with this number.
+/// The node connects the client that waits with this call number.
 pub async fn take(
     State(app): State<Arc<App>>,
     Path((epoch, call)): Path<(String, u64)>,
@@ -96,14 +96,16 @@ pub async fn take(
     tokio::spawn(async move {
         match upgrade.await {
             Ok(stream) => answer.give(Ok(TokioIo::new(stream))),
-            Err(failed) => tracing::debug!(error = %failed, "a node's call broke off"),
+            Err(failed) => {
+                tracing::debug!(error = %failed, "the connection of a node was interrupted")
+            }
         }
     });
     let words = [(header::CONNECTION, "upgrade"), (header::UPGRADE, SERVICE_PROTOCOL)];
     (StatusCode::SWITCHING_PROTOCOLS, words).into_response()
 }
 
-/// The node cannot connect whoever waits with this number.
+/// The node cannot connect the client that waits with this call number.
 pub async fn refuse(
     State(app): State<Arc<App>>,
     Path((epoch, call)): Path<(String, u64)>,
@@ -125,6 +127,6 @@ pub async fn refuse(
 
 fn known(app: &App, headers: &HeaderMap, epoch: &str) -> Result<Arc<MemberServices>, Refused> {
     let Asking { epoch, rank, .. } = asking(app, headers, epoch)?;
-    let nothing = (StatusCode::NOT_FOUND, "this attempt has told of no services");
+    let nothing = (StatusCode::NOT_FOUND, "this attempt has not reported any services");
     app.services.of(epoch, rank).ok_or(nothing)
 }

@@ -1,5 +1,6 @@
-//! The files of a node's attempts: what they bring and find again goes out, what they leave comes in. All of it with the
-//! attempt's epoch, and only while it is live.
+//! Transfers the files of a node's attempts: those that an attempt brings and those left by earlier ones go to the
+//! node, and the ones that it leaves come from the node. Every request names the attempt's epoch, and is accepted only
+//! while the attempt is live.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::blobs::BlobError;
 use crate::room::Kind;
 use crate::storage::Unavailable;
 
-/// Who asks, as a member of which live attempt.
+/// The node that sends a request, and the member of a live attempt for which it does.
 pub struct Asking {
     pub node: String,
     pub epoch: Epoch,
@@ -35,7 +36,7 @@ pub struct Asking {
 
 #[derive(Serialize)]
 struct Left {
-    /// What the same member left last.
+    /// The file list that the same member uploaded last.
     saved: Option<TreeId>,
 }
 
@@ -45,16 +46,17 @@ pub fn asking(
     epoch: &str,
 ) -> Result<Asking, (StatusCode, &'static str)> {
     let node = agent::node_of(app, headers).ok_or(agent::REFUSED)?;
-    let epoch: Epoch = epoch.parse().map_err(|_| (StatusCode::BAD_REQUEST, "no epoch"))?;
-    let attempt = app.live.attempt(epoch).ok_or((StatusCode::GONE, "this attempt is over"))?;
+    let epoch: Epoch =
+        epoch.parse().map_err(|_| (StatusCode::BAD_REQUEST, "this is not an epoch"))?;
+    let attempt = app.live.attempt(epoch).ok_or((StatusCode::GONE, "this attempt has ended"))?;
     let rank = attempt.rank_of(&node).ok_or(agent::REFUSED)?;
     Ok(Asking { node, epoch, rank, job: attempt.job, workspace: attempt.workspace })
 }
 
-/// In plain words: an agent puts them into the job's log.
+/// Answers with plain text, because an agent writes it to the job's log.
 fn failed(error: &ArmError) -> Response {
     let status = match error.code() {
-        // A conflict would tell an agent that its attempt is over.
+        // A conflict would tell an agent that its attempt has ended.
         code::QUOTA_EXCEEDED => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
     };
@@ -80,7 +82,7 @@ pub async fn left(
             Json(Left { saved: all.iter().find(own).map(|saved| saved.tree) }).into_response()
         }
         Err(error) => {
-            tracing::error!(error = %ErrorChain(&error), "what a job left could not be looked up");
+            tracing::error!(error = %ErrorChain(&error), "cannot look up the files that a job left");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
     }
@@ -131,7 +133,7 @@ pub async fn file(
 
 #[derive(Deserialize)]
 pub struct Sent {
-    /// In frames, without its holes.
+    /// Whether the file is sent as frames, without its holes.
     #[serde(default)]
     packed: bool,
 }
@@ -160,7 +162,7 @@ pub async fn put_file(
     }
 }
 
-/// How the attempt ended, if this is all that it leaves.
+/// How the attempt ended, if this is its last upload.
 #[derive(Deserialize)]
 pub struct Ended {
     #[serde(default)]
@@ -174,7 +176,7 @@ enum End {
     Badly,
 }
 
-/// Says what is missing of a list. If that is nothing, it is what the attempt leaves from now on.
+/// Returns the files of a list that are missing. If there are none, the list becomes the result of the attempt.
 pub async fn put_tree(
     State(app): State<Arc<App>>,
     Path((epoch, tree)): Path<(String, String)>,
@@ -200,7 +202,7 @@ pub async fn put_tree(
     if !listed.missing.is_empty() {
         return Json(Missing { missing: listed.missing }).into_response();
     }
-    // All of it is on disk: now it may be said.
+    // All files are on disk, so the upload can be recorded.
     let request = SaveRequest {
         node: asking.node.clone(),
         epoch: asking.epoch,
@@ -212,14 +214,14 @@ pub async fn put_tree(
     let (job, epoch, rank) = (asking.job, asking.epoch, asking.rank);
     let kept = Kept { job, epoch, rank, id: tree, tree: &listed.tree };
     match app.writer.say(Input::SaveTree(Box::new(request))).await {
-        // Only the holder of the live epoch comes this far.
+        // Only the holder of the live epoch gets here.
         Ok(Ok(_)) => match artifacts::publish(&app, &kept).await {
             Ok(()) => Json(Missing { missing: Vec::new() }).into_response(),
             Err(error @ ArtifactError::Over) => {
                 (StatusCode::GONE, error.to_string()).into_response()
             }
             Err(error) => {
-                tracing::error!(error = %ErrorChain(&error), "what a job left could not be named");
+                tracing::error!(error = %ErrorChain(&error), "cannot publish the files that a job left");
                 (unnamed(&error), ErrorChain(&error).to_string()).into_response()
             }
         },
@@ -230,7 +232,7 @@ pub async fn put_tree(
     }
 }
 
-/// Whether it is worth another try.
+/// Whether the upload is worth retrying.
 fn unnamed(error: &ArtifactError) -> StatusCode {
     match error {
         ArtifactError::Refused(_) | ArtifactError::Unregistered { .. } => StatusCode::BAD_REQUEST,
@@ -246,9 +248,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_workspace_is_told_apart_from_an_attempt_that_is_over() {
+    fn a_full_workspace_is_distinguished_from_an_attempt_that_has_ended() {
         let used = BlobError::ShareUsed { used: 1, more: 2, limit: 2 };
-        // An agent takes 409 and 410 for the end of its attempt.
+        // An agent takes 409 and 410 to mean the end of its attempt.
         assert_eq!(unreadable(&used).status(), StatusCode::PAYLOAD_TOO_LARGE);
     }
 }

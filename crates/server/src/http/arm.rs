@@ -1,6 +1,6 @@
-//! Azure's own API: one entrance that normalises the path, knows the caller, and finds the handler.
+//! Azure's own API: a single entry point that normalises the path, identifies the caller and finds the handler.
 //!
-//! A new endpoint is a `wire::Route`, an arm of [`route`], and a function in one of the files beside this.
+//! A new endpoint is a `wire::Route`, an arm of [`route`], and a function in one of the modules below.
 
 mod access;
 mod asset;
@@ -48,7 +48,7 @@ use crate::app::App;
 use crate::rates::TooFast;
 use crate::{clock, refusals};
 
-/// The largest body that any of these routes takes.
+/// The largest body that any of these routes accepts.
 pub const BODY_BYTES_MAX: usize = muster_wire::job::BODY_BYTES_MAX;
 
 /// A request as the handlers see it.
@@ -57,11 +57,11 @@ struct Call {
     caller: Caller,
     query: Query,
     body: Bytes,
-    /// In which of its spellings the client reads types.
+    /// The spelling of resource types that the client expects.
     dialect: Dialect,
-    /// How the activity log calls it; `None` for what changes nothing.
+    /// The name of the request in the activity log; `None` for a request that changes nothing.
     activity_request: Option<ActivityRequest>,
-    /// If it is a job that asks.
+    /// The run that sends the request, if it comes from a job.
     run: Option<Run>,
 }
 
@@ -83,7 +83,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     };
     let log = parts.extensions.get::<Noted>().cloned().unwrap_or_default();
     log.route(template::of(&route));
-    // What a client reads before it can have a token.
+    // Documents that a client reads before it can have a token.
     match (&parts.method, &route) {
         (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
         (&Method::GET, Route::Discovery) => return Ok(cloud::discovery(&app)),
@@ -123,7 +123,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
             return tree::put_blob(&app, &route, content).await;
         }
         let body = body::read(content, BODY_BYTES_MAX).await?;
-        // A list of files is a text of its own kind.
+        // A file list has its own text format.
         if !matches!(route, Route::Tree { .. }) {
             check_content_type(&parts.headers, &body)?;
         }
@@ -141,7 +141,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
     }
 }
 
-/// Who asks, and whether that is a job.
+/// The caller, and its run if it is a job.
 fn caller(
     app: &App,
     headers: &HeaderMap,
@@ -170,7 +170,7 @@ fn activity_request(
     })
 }
 
-/// A refusal is in the log before whoever was refused knows of it.
+/// Records a refusal in the activity log before the caller receives it.
 async fn note_refusal(app: &App, by: Caller, activity_request: ActivityRequest, error: &ArmError) {
     let is_refusal = (400..500).contains(&error.status);
     if !is_refusal || !app.refusals.admit(&by.object_id, clock::unix_seconds()) {
@@ -188,7 +188,7 @@ async fn note_refusal(app: &App, by: Caller, activity_request: ActivityRequest, 
     }
 }
 
-/// Only what is permitted counts: nobody uses up what others may ask of a workspace.
+/// Only permitted requests count, so a caller without permission cannot use up the rate of a workspace.
 fn keep_pace(app: &App, need: &Need) -> Result<(), Failed> {
     let (Scope::Workspace(key) | Scope::Compute { workspace: key, .. }) = need.scope() else {
         return Ok(());
@@ -207,7 +207,7 @@ fn permit(app: &App, caller: &Caller, route: &Route, need: &Need) -> Result<(), 
     refuse_unknown_workspace(app, route, need)
 }
 
-/// Where workspaces are made by hand, nothing is in one that nobody made: not even an empty list.
+/// If workspaces must be created explicitly, requests below a missing one are refused, even for an empty list.
 fn refuse_unknown_workspace(app: &App, route: &Route, need: &Need) -> Result<(), Failed> {
     let Need::To(_, Scope::Workspace(key)) = need else { return Ok(()) };
     if app.workspaces == Workspaces::OnFirstUse
@@ -296,7 +296,7 @@ async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result
 }
 
 fn check_content_type(headers: &HeaderMap, body: &Bytes) -> Result<(), ArmError> {
-    // What is small when packed may be anything when unpacked.
+    // A small compressed body may be arbitrarily large when it is decompressed.
     if let Some(encoding) = headers.get(header::CONTENT_ENCODING) {
         let encoding = encoding.to_str().unwrap_or("");
         if !encoding.eq_ignore_ascii_case("identity") {
@@ -313,8 +313,8 @@ fn check_content_type(headers: &HeaderMap, body: &Bytes) -> Result<(), ArmError>
 }
 
 impl Call {
-    /// Says something to the writer about a workspace. Where workspaces come into being when they are first
-    /// named, a missing one is made and the same is said again.
+    /// Sends an input about a workspace to the writer. If workspaces are created on first use, a missing one is created
+    /// and the input is sent again.
     async fn say(&self, workspace: &WorkspaceKey, input: Input) -> Result<Reply, Failed> {
         let first: InputResult = self.app.writer.say(self.asked(input.clone())).await?;
         match first {
@@ -330,7 +330,7 @@ impl Call {
         }
     }
 
-    /// Says something to the writer in the caller's name.
+    /// Sends an input to the writer on behalf of the caller.
     async fn tell(&self, input: Input) -> Result<Reply, Failed> {
         Ok(self.app.writer.say(self.asked(input)).await??)
     }
@@ -346,7 +346,7 @@ impl Call {
         }
     }
 
-    /// Whether naming a workspace is enough for it to be there.
+    /// Whether this workspace is created when it is first used.
     fn may_make(&self, key: &WorkspaceKey) -> bool {
         self.app.workspaces == Workspaces::OnFirstUse
             && self.may(Action::ManageWorkspaces, &Scope::workspace(key))
@@ -356,7 +356,7 @@ impl Call {
         auth::may(&self.app, &self.caller, action, scope)
     }
 
-    /// What a region has is told only of regions that there are.
+    /// Refuses a region that does not exist.
     async fn check_region(&self, location: &str) -> Result<(), Failed> {
         Ok(self.app.writer.check_region(&self.caller, location).await??)
     }
@@ -383,8 +383,8 @@ impl Call {
     }
 }
 
-/// A bug of ours, said without its insides.
+/// Reports a bug without its details.
 fn unexpected(reply: &Reply) -> Failed {
-    tracing::error!(?reply, "the core answered another question");
+    tracing::error!(?reply, "the core sent an unexpected reply");
     Failed(ArmError::internal("unexpected-reply"))
 }

@@ -1,4 +1,4 @@
-//! Who is asking: a bearer token made by us, for an audience that this route takes. And whether they may.
+//! Authenticates requests by a bearer token that this server issued for an audience of the route, and authorizes them.
 
 use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Role, Scope};
@@ -12,10 +12,10 @@ use crate::app::App;
 use crate::clock;
 use crate::tokens::{self, Audiences};
 
-/// A refusal stays readable.
+/// A limit that keeps refusals readable.
 const ROLES_SHOWN_MAX: usize = 5;
 
-/// The caller of a route, or the 401 that says why not.
+/// The caller of a route, or a 401 that says what is wrong.
 pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, ArmError> {
     let authorization = single(headers);
     let accepted = audiences(&app.audiences, route);
@@ -26,7 +26,7 @@ pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, A
     Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
 }
 
-/// Who asks for blobs with a token: one for storage, and no other.
+/// The caller of a blob request with a token, which must be for the storage audience.
 pub fn storage_caller(app: &App, headers: &HeaderMap) -> Result<Caller, StorageError> {
     let authorization = single(headers);
     if !headers.contains_key(header::AUTHORIZATION) {
@@ -42,8 +42,8 @@ pub fn storage_caller(app: &App, headers: &HeaderMap) -> Result<Caller, StorageE
     Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
 }
 
-/// Who opens a service of a job with a token, for whatever its endpoints take. `None` if there is no bearer token: what else
-/// stands there is the page's own affair.
+/// The caller that opens a service of a job with a token for any audience of the service endpoints. `None` if there is
+/// no bearer token; other credentials are for the service itself.
 pub fn service_caller(app: &App, headers: &HeaderMap) -> Result<Option<Caller>, String> {
     let authorization = single(headers);
     let Ok(token) = tokens::bearer(authorization) else { return Ok(None) };
@@ -54,7 +54,7 @@ pub fn service_caller(app: &App, headers: &HeaderMap) -> Result<Option<Caller>, 
     Ok(Some(Caller { object_id: principal.id.into(), name: principal.name.into() }))
 }
 
-/// Of two, a proxy in front may have looked at the other one.
+/// The `Authorization` header. If there are two, none is used, because a proxy in front may have checked the other one.
 pub fn single(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     match (values.next(), values.next()) {
@@ -63,9 +63,9 @@ pub fn single(headers: &HeaderMap) -> Option<&str> {
     }
 }
 
-/// Whose tokens each endpoint takes: those for resource manager, and the data plane of a workspace also those
-/// for Azure ML. Azure's clients use both there, azure-ai-ml 1.35 and azureml-core the former. No endpoint
-/// takes a token for storage but the blob storage itself. An endpoint that is not named here takes the fewest.
+/// The audiences that each endpoint accepts: the resource manager's, and for the data plane of a workspace also Azure
+/// ML's. Azure's clients use both there; azure-ai-ml 1.35 and azureml-core use the former. Only the blob storage itself
+/// accepts a token for storage. An endpoint that is not listed here accepts the fewest.
 fn audiences<'a>(known: &'a Audiences, route: &Route) -> Vec<&'a [String]> {
     match route {
         Route::History(_) | Route::V1(_) => vec![&known.arm, &known.ml],
@@ -73,18 +73,18 @@ fn audiences<'a>(known: &'a Audiences, route: &Route) -> Vec<&'a [String]> {
     }
 }
 
-/// What a request needs.
+/// The permission that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Need {
-    /// A token.
+    /// Any valid token.
     Nothing,
-    /// A role on anything in there; what the others have is left out of the answer.
+    /// A role on anything in this scope; the response leaves out everything that the caller may not read.
     SomethingIn(Scope),
     To(Action, Scope),
 }
 
 impl Need {
-    /// What it is about.
+    /// The scope of the request.
     pub fn scope(&self) -> Scope {
         match self {
             Need::Nothing => Scope::Everything,
@@ -93,14 +93,14 @@ impl Need {
     }
 }
 
-/// What each endpoint needs. No endpoint without a line here.
+/// The permission that each endpoint needs. Every endpoint has a line here.
 pub fn need(method: &str, route: &Route) -> Need {
     let on = |action, workspace| Need::To(action, Scope::workspace(workspace));
     let read = |workspace| on(Action::Read, workspace);
-    // Whatever the method is: where it does not exist, the refusal must not say more than that.
+    // Independent of whether the method exists, so that a refusal does not reveal more than that.
     let reads = matches!(method, "GET" | "HEAD");
     match route {
-        // They are answered before anybody is known, or to everybody; whose operation it is, is looked at later.
+        // These are answered without a caller, or to every caller; the owner of an operation is checked later.
         Route::Metadata
         | Route::Token
         | Route::Login(_)
@@ -149,25 +149,25 @@ pub fn need(method: &str, route: &Route) -> Need {
         Route::History(HistoryRoute::Run { workspace, .. }) if !reads => {
             on(Action::RunJobs, workspace)
         }
-        // All the rest of it reads, whatever its method.
+        // All other requests only read, whatever their method is.
         Route::History(route) => read(route.workspace()),
         Route::V1(V1Route::V1Experiments(workspace)) if !reads => on(Action::RunJobs, workspace),
         Route::V1(route) => read(route.workspace()),
         Route::Access(route) => access_need(reads, route),
-        // A machine that joins runs everybody's jobs: as much as a key that opens everything.
+        // A joined host runs jobs of all users, so joining requires the right to everything.
         Route::Hosts(_) => Need::To(Action::ManageAccess, Scope::Everything),
         Route::Storage(route) => storage_need(reads, route),
-        // Whoever runs jobs makes what they are made of.
+        // Users who run jobs create the assets for them.
         Route::Assets(route) if reads => read(route.workspace()),
         Route::Assets(route) => on(Action::RunJobs, route.workspace()),
         Route::Governance(route) => governance_need(reads, route),
-        // What a template makes is looked at when it is read; who may see which is looked at later too.
+        // The resources of a template are checked when it is read, and so is who may see which deployment.
         Route::Deployments(route) => Need::SomethingIn(route.home().scope()),
         Route::Manager(route) => manager_need(reads, route),
     }
 }
 
-/// They tell of workspaces and what is in them, and leave out what the caller may not read.
+/// These list workspaces and their contents, and leave out what the caller may not read.
 fn manager_need(reads: bool, route: &Manager) -> Need {
     match route {
         Manager::ResourceGroup { subscription, name } if !reads => {
@@ -191,7 +191,7 @@ fn manager_need(reads: bool, route: &Manager) -> Need {
     }
 }
 
-/// Whoever runs jobs brings data along and takes results away.
+/// Users who run jobs upload data and download results.
 fn storage_need(reads: bool, route: &StorageRoute) -> Need {
     let on = |action, workspace| Need::To(action, Scope::workspace(workspace));
     match route {
@@ -199,12 +199,12 @@ fn storage_need(reads: bool, route: &StorageRoute) -> Need {
         StorageRoute::Datastore { workspace, .. } if reads => on(Action::Read, workspace),
         StorageRoute::Datastore { workspace, .. }
         | StorageRoute::DatastoreSecrets { workspace, .. } => on(Action::RunJobs, workspace),
-        // It looks at everybody's files.
+        // It examines the files of all users.
         StorageRoute::StorageSweep => Need::To(Action::ManageAccess, Scope::Everything),
     }
 }
 
-/// Locks are for whoever manages roles, as in Azure.
+/// As in Azure, locks are managed by those who manage roles.
 fn governance_need(reads: bool, route: &GovernanceRoute) -> Need {
     match route {
         GovernanceRoute::Locks(scope) => Need::SomethingIn(scope.clone()),
@@ -236,7 +236,7 @@ fn access_need(reads: bool, route: &AccessRoute) -> Need {
     }
 }
 
-/// Whether the caller has what is needed. The refusal is the same whether what they ask for exists or not.
+/// Whether the caller has the permission. The refusal is the same whether the requested resource exists or not.
 pub fn authorize(app: &App, caller: &Caller, need: &Need) -> Result<(), ArmError> {
     let (is_allowed, action, scope) = match need {
         Need::Nothing => return Ok(()),
@@ -249,7 +249,7 @@ pub fn authorize(app: &App, caller: &Caller, need: &Need) -> Result<(), ArmError
     Err(forbidden(app, caller, action, scope))
 }
 
-/// What the caller has, which role would do, and the command by which an owner gives it.
+/// The refusal names the caller's roles, a role that is sufficient, and the command with which an owner can assign it.
 fn forbidden(app: &App, caller: &Caller, action: Action, scope: &Scope) -> ArmError {
     let directory = app.live.directory();
     let mut own: Vec<String> = directory
@@ -268,14 +268,14 @@ fn forbidden(app: &App, caller: &Caller, action: Action, scope: &Scope) -> ArmEr
     let least = enough.first().copied().unwrap_or(Role::Owner.as_str());
     let Caller { name, object_id } = caller;
     ArmError::forbidden(format!(
-        "'{name}' (object id {object_id}) may not {} on {scope}: {name} {own}, and this takes {} there or above; ask an \
+        "'{name}' (object id {object_id}) may not {} on {scope}: {name} {own}, but this requires {} there or above; ask an \
          owner: muster role assignment create --assignee {name} --role '{least}' --scope {scope}",
         action.as_str(),
         enough.join(" or "),
     ))
 }
 
-/// Whether the caller has a role there, above or below.
+/// Whether the caller has a role on this scope, above or below.
 pub fn sees(app: &App, caller: &Caller, scope: &Scope) -> bool {
     app.keyring.is_owner(&caller.object_id) || app.live.directory().sees(&caller.object_id, scope)
 }

@@ -1,6 +1,6 @@
-//! The blob storage's door: one entrance that reads the address, knows what its holder may do, and finds the handler.
+//! The entry point of the blob storage: parses the address, checks the permissions of the caller and finds the handler.
 //!
-//! Addresses here are never normalised, and never logged.
+//! Addresses are never normalised here, and never logged.
 
 mod access;
 mod batch;
@@ -37,7 +37,7 @@ const MS_VERSION: HeaderName = HeaderName::from_static("x-ms-version");
 const CLIENT_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 const ERROR_CODE: HeaderName = HeaderName::from_static("x-ms-error-code");
 const XML: HeaderValue = HeaderValue::from_static("application/xml");
-/// Whatever a client says twice it said to be understood; longer is no version and no id.
+/// The maximum length of a header that is echoed; longer values are neither versions nor ids.
 const ECHO_BYTES_MAX: usize = 128;
 
 /// A request as the handlers see it.
@@ -88,7 +88,7 @@ async fn answer(
 ) -> Result<Response, StorageError> {
     let address = Address::parse(parts.uri.path())?;
     let query = BlobQuery::parse(parts.uri.query().unwrap_or(""))?;
-    // Without this one that is no text would count as one that is not there.
+    // Without this check, a header that is not text would count as missing.
     let counts =
         |name: &str| ["x-ms-", "content-", "if-", "range"].iter().any(|it| name.starts_with(it));
     let is_bad = |(name, value): &(&HeaderName, &HeaderValue)| {
@@ -97,7 +97,7 @@ async fn answer(
     if let Some((name, _)) = parts.headers.iter().find(is_bad) {
         return Err(StorageError::invalid_header(
             name.as_str(),
-            "it is not plain ASCII; encode it",
+            "the value is not plain ASCII; encode it",
         ));
     }
     let pairs = parts
@@ -111,7 +111,7 @@ async fn answer(
     log.route(format!("/{{container}}{}", wanted.template()));
     let (container, holder) = access::check(&app, &parts.headers, &address, &query, &wanted)?;
     log.caller(&holder.name);
-    // Only what is permitted counts. Azure's clients for storage wait and try again after a 503, but not after a 429.
+    // Only permitted requests count. Azure's storage clients wait and retry after a 503, but not after a 429.
     let paced = app.rates.of_files(container.workspace);
     paced.map_err(|fast| StorageError::unavailable(fast.files_words()))?;
     let call = Call { app, container, query, asked, holder };
@@ -138,28 +138,28 @@ async fn answer(
     }
 }
 
-/// Logs of jobs are blobs once somebody looks for them.
+/// Publishes the logs of jobs as blobs when a client first looks for them.
 async fn show_logs(call: &Call<'_>, asked: &str) -> Result<(), StorageError> {
     let shown = artifacts::show_logs(&call.app, &call.container, asked).await;
     shown.or_else(|failed| match failed {
-        // Without room for a copy there is no log among the blobs; the rest can be seen, and deleted.
+        // Without room for a copy, the log is missing from the blobs; the other blobs can still be read and deleted.
         ArtifactError::Blobs(BlobError::ShareUsed { .. } | BlobError::Full(_))
         | ArtifactError::Storage(Unavailable::Full | Unavailable::OnReserve) => Ok(()),
         ArtifactError::Storage(why) => Err(unavailable(why)),
         ArtifactError::Store(failed) => Err(unreadable(&failed)),
         ArtifactError::Blobs(failed) => Err(kept_badly(&failed)),
         failed => {
-            tracing::error!(error = %ErrorChain(&failed), "a job's log could not be shown as a blob");
+            tracing::error!(error = %ErrorChain(&failed), "cannot publish the log of a job as a blob");
             Err(StorageError::internal())
         }
     })
 }
 
-/// Everything that is served.
+/// All operations that the blob storage supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlobOperation {
     List,
-    /// What there is to say about a container.
+    /// The properties of a container.
     Container,
     Get,
     Head,
@@ -170,7 +170,7 @@ enum BlobOperation {
     PutMetadata,
     PutProperties,
     Delete,
-    /// Many deletes at once.
+    /// Several deletes in one request.
     Batch,
 }
 
@@ -184,7 +184,7 @@ impl BlobOperation {
             if query.filled(key).is_some() {
                 return Err(StorageError::invalid_query(
                     key,
-                    "there is only the present blob here",
+                    "only the current version of a blob exists",
                 ));
             }
         }
@@ -206,12 +206,12 @@ impl BlobOperation {
             ("DELETE", false, None) => Ok(BlobOperation::Delete),
             ("POST", true, Some("batch")) => Ok(BlobOperation::Batch),
             ("PUT" | "DELETE", true, None) => Err(StorageError::not_permitted(
-                "containers come and go with their datastores: muster datastore create",
+                "containers are created and deleted with their datastores: muster datastore create",
             )),
             ("GET" | "HEAD" | "PUT" | "DELETE" | "POST", _, Some(_)) => {
-                Err(StorageError::invalid_query("comp", "this operation is not offered here"))
+                Err(StorageError::invalid_query("comp", "this operation is not supported"))
             }
-            _ => Err(StorageError::bad_verb("blobs take GET, HEAD, PUT and DELETE")),
+            _ => Err(StorageError::bad_verb("blobs support GET, HEAD, PUT and DELETE")),
         }
     }
 
@@ -230,12 +230,12 @@ impl BlobOperation {
         }
     }
 
-    /// Whether whoever may only make new blobs may do this.
+    /// Whether a caller who may only create new blobs may do this.
     fn may_create(self) -> bool {
         matches!(self, BlobOperation::Put | BlobOperation::PutBlock | BlobOperation::PutBlockList)
     }
 
-    /// As it is logged and counted.
+    /// The template under which the operation is logged and counted.
     fn template(self) -> &'static str {
         match self {
             BlobOperation::List => "?comp=list",
@@ -290,7 +290,7 @@ fn refused(refusal: Refusal) -> StorageError {
 
 fn unavailable(why: Unavailable) -> StorageError {
     match why {
-        // 503 says that nothing was done.
+        // A 503 would mean that nothing was done.
         Unavailable::Unconfirmed => StorageError::unconfirmed(why.to_string()),
         Unavailable::Busy
         | Unavailable::TooMany
@@ -305,7 +305,7 @@ fn unavailable(why: Unavailable) -> StorageError {
 }
 
 fn unreadable(failed: &StoreError) -> StorageError {
-    tracing::error!(error = %ErrorChain(failed), "the blob storage could not be read");
+    tracing::error!(error = %ErrorChain(failed), "cannot read the blob storage");
     StorageError::unavailable("the server cannot read its store; see its log")
 }
 
@@ -327,8 +327,8 @@ fn kept_badly(failed: &BlobError) -> StorageError {
         BlobError::Full(_) => StorageError::full(failed.to_string()),
         BlobError::ShareUsed { .. } => StorageError::share_used(failed.to_string()),
         other => {
-            tracing::error!(error = %ErrorChain(other), "a blob's bytes cannot be kept or read");
-            StorageError::unavailable("the server cannot keep or read files; see its log")
+            tracing::error!(error = %ErrorChain(other), "cannot store or read the bytes of a blob");
+            StorageError::unavailable("the server cannot store or read files; see its log")
         }
     }
 }

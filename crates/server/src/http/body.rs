@@ -1,4 +1,4 @@
-//! Reading a request's body, up to a limit.
+//! Reads the body of a request, up to a limit.
 
 use std::time::Duration;
 
@@ -12,23 +12,24 @@ use muster_wire::ArmError;
 use super::limits::BODY_PATIENCE;
 use super::respond::Failed;
 
-/// How much more than the limit is read and thrown away. A client that is still sending when the connection
-/// is closed sees a broken connection instead of the answer, so it gets to finish, within reason.
+/// How many bytes beyond the limit are read and discarded. A client that is still sending when the connection is closed
+/// sees a broken connection instead of the response, so it may finish, within reason.
 const DISCARDED_MAX: usize = 16 << 20;
 
-/// Of a refused request: enough for anything but an upload, and not long for whoever has not said who they are.
+/// How much of a refused request is read: enough for anything but an upload, and for a short time, because the caller
+/// may not be authenticated.
 const REFUSED_BYTES_MAX: usize = 1 << 20;
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 const UPLOAD_BYTES_MAX: usize = 64 << 20;
 const UPLOAD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reads and throws away the body of a request that is refused whatever is in it. Otherwise the connection would
-/// be closed behind the answer, with the client's next request perhaps on its way already.
+/// Reads and discards the body of a request that is refused regardless of its content. Otherwise the connection would
+/// be closed after the response, when the client may already have sent its next request.
 pub async fn discard(body: Body) {
     discard_up_to(body, REFUSED_BYTES_MAX, REFUSED_PATIENCE).await;
 }
 
-/// The same for an upload, of which more is on its way already: a few blocks of any client.
+/// The same for an upload, of which more is already in transit: a few blocks of any client.
 pub async fn discard_upload(body: Body) {
     discard_up_to(body, UPLOAD_BYTES_MAX, UPLOAD_PATIENCE).await;
 }
@@ -46,7 +47,7 @@ async fn discard_up_to(mut body: Body, bytes_max: usize, patience: Duration) {
 }
 
 pub async fn read(body: Body, limit: usize) -> Result<Bytes, ArmError> {
-    // Nobody waits for the end of what is announced to be hopeless.
+    // A body that is announced as far too large is refused before it ends.
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit.saturating_add(DISCARDED_MAX) {
         return Err(ArmError::too_large(limit));
@@ -76,7 +77,7 @@ async fn collect(mut body: Body, limit: usize) -> Result<Bytes, ArmError> {
     if total > limit { Err(ArmError::too_large(limit)) } else { Ok(kept.into()) }
 }
 
-/// For routes that take their body as a whole by other means: it is here before they begin.
+/// For routes whose extractors read the body as a whole: it has arrived before they start.
 pub async fn arrived<const LIMIT: usize>(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match read(body, LIMIT).await {

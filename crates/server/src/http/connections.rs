@@ -1,8 +1,8 @@
-//! Who is connected at a door: how many from each address, and who has not said anything yet.
+//! Tracks the connections of a listener: how many each address has, and which of them have not sent a request yet.
 //!
-//! One address has a part of the places only. Where there is no place left, somebody who has not asked for anything yet (most have
-//! not even finished their handshake) is turned out for whoever comes next: of the address that has most of these, the
-//! first that came.
+//! One address may use only a part of the places. If no place is left, a new connection evicts one that has not sent a
+//! request yet (most of these have not even completed their handshake): the oldest one of the address that has the most
+//! of them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// What one address may have at least, however few places there are.
+/// How many connections one address may have at least, however few places there are.
 const ADDRESS_MIN: usize = 16;
 
-/// How many connections one address may have of so many places. `asked` is what the operator says, 0 for as many as there are.
+/// How many of these places one address may use. `asked` is the operator's setting, where 0 means all of them.
 pub fn per_address(places: usize, asked: Option<usize>) -> usize {
     match asked {
         Some(0) => places,
@@ -24,7 +24,7 @@ pub fn per_address(places: usize, asked: Option<usize>) -> usize {
 }
 
 pub struct Connections {
-    /// Where it counts from which address they come.
+    /// The limit per address; `None` if addresses do not distinguish clients.
     per_address: Option<usize>,
     inner: Mutex<Inner>,
 }
@@ -33,16 +33,16 @@ pub struct Connections {
 struct Inner {
     next: u64,
     addresses: HashMap<IpAddr, Address>,
-    /// Those that have not asked for anything.
+    /// Connections that have not sent a request.
     strangers: HashMap<u64, IdleConnection>,
-    /// How many of these each address has.
+    /// The number of idle connections of each address.
     by_strangers: BTreeSet<(usize, IpAddr)>,
 }
 
 #[derive(Default)]
 struct Address {
     connections: usize,
-    /// Whoever came first is first.
+    /// Ids increase, so the oldest connection is first.
     strangers: BTreeSet<u64>,
 }
 
@@ -51,7 +51,7 @@ struct IdleConnection {
     evict: oneshot::Sender<()>,
 }
 
-/// One connection, for as long as it is there.
+/// One connection, for as long as it is open.
 pub struct ConnectionGuard {
     connections: Arc<Connections>,
     id: u64,
@@ -59,7 +59,7 @@ pub struct ConnectionGuard {
     is_known: AtomicBool,
 }
 
-/// Resolves when its guest has to go.
+/// Resolves when the connection must be closed.
 pub type Eviction = oneshot::Receiver<()>;
 
 impl Connections {
@@ -67,7 +67,7 @@ impl Connections {
         Arc::new(Connections { per_address, inner: Mutex::default() })
     }
 
-    /// `None` if this address has all that it may have, and each of these has asked for something.
+    /// Returns `None` if the address has as many connections as it may have, and all of them have sent a request.
     pub fn admit(self: &Arc<Self>, from: IpAddr) -> Option<(Arc<ConnectionGuard>, Eviction)> {
         let address = network(from);
         let mut inner = self.lock();
@@ -90,7 +90,7 @@ impl Connections {
         ))
     }
 
-    /// Makes room for somebody, if anybody else is there who has not asked for anything.
+    /// Makes room for a connection by evicting another one that has not sent a request, if there is one.
     pub fn make_room_for(&self, connection: &ConnectionGuard) {
         let mut inner = self.lock();
         let most = inner.by_strangers.iter().rev().take(2);
@@ -109,8 +109,8 @@ impl Connections {
 impl Inner {
     fn evict(&mut self, id: u64) {
         let Some(stranger) = self.strangers.remove(&id) else { return };
-        let _ = stranger.evict.send(()); // It may be gone already.
-        // Its place at this address is the next one's now, not only when it has gone.
+        let _ = stranger.evict.send(()); // It may be closed already.
+        // Its place is available to the address at once, not only when the connection has been closed.
         self.leave(stranger.address, id);
     }
 
@@ -123,7 +123,7 @@ impl Inner {
         }
     }
 
-    /// Changes the strangers of an address.
+    /// Changes the idle connections of an address.
     fn count(&mut self, address: IpAddr, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
         let Some(own) = self.addresses.get_mut(&address) else { return };
         self.by_strangers.remove(&(own.strangers.len(), address));
@@ -135,13 +135,13 @@ impl Inner {
 }
 
 impl ConnectionGuard {
-    /// It has asked for something.
+    /// Marks the connection as active, because it has sent a request.
     pub fn is_known_now(&self) {
         if self.is_known.load(Ordering::Relaxed) {
             return;
         }
         let mut inner = self.connections.lock();
-        // Somebody may have turned it out just now.
+        // The connection may have just been evicted.
         if inner.strangers.remove(&self.id).is_some() {
             inner.count(self.address, |strangers| strangers.remove(&self.id));
             self.is_known.store(true, Ordering::Relaxed);
@@ -153,14 +153,14 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut inner = self.connections.lock();
         let was_stranger = inner.strangers.remove(&self.id).is_some();
-        // One that was turned out has left already.
+        // A connection that was evicted has been subtracted already.
         if was_stranger || self.is_known.load(Ordering::Relaxed) {
             inner.leave(self.address, self.id);
         }
     }
 }
 
-/// Who has one address of IPv6 has a whole network of them.
+/// Reduces an IPv6 address to its network, because a client that has one address usually has all of them.
 fn network(from: IpAddr) -> IpAddr {
     match from.to_canonical() {
         IpAddr::V6(address) => {
@@ -180,19 +180,23 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_its_part_and_others_have_theirs() {
+    fn each_address_has_its_own_limit() {
         let connections = Connections::new(Some(2));
         let busy: Vec<_> = (0..2).map(|_| connections.admit(from(1)).unwrap()).collect();
         busy.iter().for_each(|(connection, _)| connection.is_known_now());
-        assert!(connections.admit(from(1)).is_none(), "all of its own are busy");
+        assert!(connections.admit(from(1)).is_none(), "all its connections are active");
         assert!(connections.admit(from(2)).is_some());
         drop(busy);
         assert!(connections.admit(from(1)).is_some(), "there is room again");
-        assert_eq!(connections.lock().addresses.len(), 0, "nothing is kept of those who left");
+        assert_eq!(
+            connections.lock().addresses.len(),
+            0,
+            "closed connections leave nothing behind"
+        );
     }
 
     #[test]
-    fn who_has_said_nothing_goes_first() {
+    fn idle_connections_are_evicted_first() {
         let connections = Connections::new(Some(2));
         let (known, mut known_out) = connections.admit(from(1)).unwrap();
         let (silent, mut silent_out) = connections.admit(from(1)).unwrap();
@@ -201,19 +205,19 @@ mod tests {
         let third = connections.admit(from(1)).unwrap();
         assert_eq!(silent_out.try_recv(), Ok(()));
         assert!(known_out.try_recv().is_err() && other_out.try_recv().is_err());
-        // What it says now comes too late, and it does not leave twice.
+        // A request on it now comes too late, and it is not subtracted twice.
         silent.is_known_now();
         drop(silent);
         assert_eq!(connections.lock().addresses[&from(1)].connections, 2);
         let (third, mut third_out) = third;
         connections.make_room_for(&third);
-        assert_eq!(other_out.try_recv(), Ok(()), "there is no other");
+        assert_eq!(other_out.try_recv(), Ok(()), "it is the only other idle connection");
         connections.make_room_for(&third);
         assert!(third_out.try_recv().is_err() && known_out.try_recv().is_err());
     }
 
     #[test]
-    fn the_address_that_has_most_loses_first() {
+    fn the_address_with_the_most_idle_connections_loses_one_first() {
         let connections = Connections::new(None);
         let (_alone, mut alone_out) = connections.admit(from(1)).unwrap();
         let mut many: Vec<_> = (0..3).map(|_| connections.admit(from(2)).unwrap()).collect();
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_unless_the_operator_says_otherwise() {
+    fn an_address_may_use_a_quarter_unless_configured() {
         assert_eq!(per_address(8_192, None), 2_048);
         assert_eq!(per_address(8, None), 16);
         assert_eq!(per_address(8_192, Some(5)), 5);

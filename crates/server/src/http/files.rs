@@ -1,9 +1,9 @@
-//! The second listener, and so another origin: what users and their jobs have written. Every address that is no log's and
-//! no tree's is one of the blob storage's.
+//! The second listener, and so another origin, which serves the files that users and their jobs have written. Every
+//! address that is neither a log nor a tree belongs to the blob storage.
 //!
-//! A browser that shows such a file must not give it what the API's origin may do. Nothing of the API is here, no
-//! cookie is set or read, and every answer is told to be run by nobody. Services of running jobs are apart: their pages do
-//! run, see [`service`].
+//! A browser that shows such a file must not let it use the API's origin. So nothing of the API is here, no cookie is
+//! set or read, and every response forbids scripts. Services of running jobs are separate: their pages do run scripts,
+//! see [`service`].
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/trees/{workspace}/{tree}/{digest}", get(tree_files::file))
         .fallback(blob::handle)
         .layer(middleware::map_response(harmless))
-        // Their pages run: behind a fence of their own.
+        // Their pages run scripts, with their own protection.
         .route("/services/{*path}", any(service::handle))
         .layer(middleware::from_fn_with_state(app.clone(), request_log::record))
         .with_state(app)
@@ -38,7 +38,7 @@ async fn harmless(mut response: Response) -> Response {
     ] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
-    // Unless whoever put a blob there said otherwise.
+    // Unless the uploader of a blob has set it.
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);
     response

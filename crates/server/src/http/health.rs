@@ -1,5 +1,5 @@
-//! For whoever watches the server: is it there, and can it be used. Both without a token, and without a word
-//! more than that.
+//! Health checks for monitoring: whether the server is running, and whether it is ready. Neither needs a token, and
+//! neither reveals anything else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 
 use crate::app::App;
 
-/// A commit takes milliseconds: a writer that is busy for longer serves nobody.
+/// A commit takes milliseconds, so a writer that is busy for longer than this cannot serve requests.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The process answers.

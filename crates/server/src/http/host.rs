@@ -1,7 +1,7 @@
-//! What machines that joined say, and those that want to: a ticket against a key of their own, then whole states up and down by
-//! long poll.
+//! The API for hosts. A machine joins with a join token and registers its own key; afterwards the host and the server
+//! exchange whole states by long poll.
 //!
-//! A host's key opens this and nothing else, and a host is told of its own nodes only.
+//! A host's key gives access to this API only, and a host learns only about its own nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,23 +27,23 @@ use crate::guesses::TooMany;
 use crate::tokens;
 use crate::writer::Unavailable;
 
-const NO_TICKET: &str = "this ticket is not known: it was used already, has expired, or is mistyped; `muster host token` gives \
-     another";
+const NO_TICKET: &str = "this join token is invalid, expired or already used; `muster host token` creates another \
+     one";
 
-/// What hosts are told of this server.
+/// What hosts learn about this server.
 pub struct Offer {
     pub ca_pem: String,
-    /// What a token names the authority by.
+    /// The fingerprint by which a join token identifies the certificate authority.
     pub authority: String,
     pub terms: Terms,
 }
 
-/// The certificate of our authority, for whoever can check that it is ours.
+/// The certificate of the authority, for machines that can verify it with their join token.
 pub async fn ca(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "application/x-pem-file")], app.offer.ca_pem.clone()).into_response()
 }
 
-/// Lets a machine in, once for each ticket.
+/// Lets a machine join, once for each join token.
 pub async fn join(
     State(app): State<Arc<App>>,
     Extension(source): Extension<Source>,
@@ -57,7 +57,7 @@ pub async fn join(
     let hosts = app.live.hosts();
     let came_with_it = hosts.host(&request.name).is_some_and(|host| host.ticket == Some(ticket));
     if !came_with_it && hosts.ticket(&ticket).is_none() {
-        // Strangers do not get as far as the writer and its log.
+        // Wrong tokens do not get as far as the writer and its log.
         return slowed(&app, source, NO_TICKET.to_owned()).await;
     }
     let new = NewHost {
@@ -68,7 +68,7 @@ pub async fn join(
     };
     match app.writer.say(asked(new)).await {
         Ok(Ok(Reply::Host(host))) => {
-            tracing::info!(host = %host.name, "a machine joined");
+            tracing::info!(host = %host.name, "a host joined");
             app.live.roster().meet(&host.name, Instant::now());
             Json(JoinReply { name: host.name.clone(), terms: app.offer.terms.clone() })
                 .into_response()
@@ -82,7 +82,7 @@ pub async fn join(
     }
 }
 
-/// In the activity log under the name that the machine gave itself.
+/// Appears in the activity log under the name that the machine gave itself.
 fn asked(new: NewHost) -> Input {
     let by = Caller { object_id: "".into(), name: new.name.as_str().into() };
     let activity_request = ActivityRequest {
@@ -95,7 +95,7 @@ fn asked(new: NewHost) -> Input {
     Input::Asked { by, activity_request: Box::new(activity_request), input }
 }
 
-/// Takes in what a host holds, and answers as soon as there is a list that it does not go by.
+/// Processes the state of a host, and answers as soon as its list of nodes must change.
 pub async fn sync(
     State(app): State<Arc<App>>,
     Extension(source): Extension<Source>,
@@ -112,7 +112,8 @@ pub async fn sync(
     let mut stopping = app.stopping.clone();
     let deadline =
         tokio::time::Instant::now() + Duration::from_millis(request.wait_ms).min(app.held);
-    // What a controller that was replaced would want gone is another's: an answer proves that we are the one.
+    // A server that was replaced must not tell a host to delete nodes of its successor: a reply from the writer proves
+    // that this server is the current one.
     let seen = HostRequest::Seen { name: host.name.clone(), capacity: request.report.capacity };
     match app.writer.say(Input::ChangeHosts(Box::new(seen))).await {
         Ok(Ok(_)) => {}
@@ -125,7 +126,7 @@ pub async fn sync(
     roster.hear(&host.name, &request, Instant::now());
     loop {
         news.mark_unchanged();
-        // It can have been removed meanwhile.
+        // The host may have been removed in the meantime.
         if host_of(&app, &headers).is_none() {
             return stranger(&app, source).await;
         }
@@ -159,7 +160,7 @@ fn answer(
     SyncAnswer { sequence, stamp, terms: app.offer.terms.clone(), nodes, environments }
 }
 
-/// The host that this request speaks for, if it proves it.
+/// The host that sends this request, if it proves its identity.
 pub fn host_of(app: &App, headers: &HeaderMap) -> Option<Arc<Host>> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let name = HostName::new(text("x-muster-host")?).ok()?;
@@ -171,10 +172,10 @@ pub fn host_of(app: &App, headers: &HeaderMap) -> Option<Arc<Host>> {
 }
 
 pub async fn stranger(app: &App, source: Source) -> Response {
-    slowed(app, source, "this is not the key of that host, or there is no such host".into()).await
+    slowed(app, source, "the key is not valid for this host, or there is no such host".into()).await
 }
 
-/// The refusal of a wrong secret, after a while; or of one guess too many, at once.
+/// Refuses a wrong secret after a pause, or at once if there are too many guesses.
 async fn slowed(app: &App, Source { address, .. }: Source, message: String) -> Response {
     match app.guesses.pause(address, None).await {
         Ok(()) => (StatusCode::UNAUTHORIZED, message).into_response(),
@@ -201,6 +202,6 @@ fn busy(unavailable: &Unavailable) -> Response {
 }
 
 fn unexpected(reply: &Reply) -> Response {
-    tracing::error!(?reply, "a machine that joined got another answer");
+    tracing::error!(?reply, "the core sent an unexpected reply to a host");
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }

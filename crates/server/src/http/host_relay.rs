@@ -1,8 +1,8 @@
-//! The way of a joined machine's nodes to this server.
+//! Connects the nodes of a joined host to this server.
 //!
-//! The machine says for which node it calls and proves who it is; if that node is one of its own, the connection becomes the
-//! node's: from there on its bytes are what would come through the node's own socket on the server's machine, TLS of its own
-//! included, and whoever speaks is that node.
+//! The host names the node for which it connects, and proves its own identity. If the node is one of its own, the
+//! connection becomes the node's. From then on, its bytes are the same that would come through the node's own socket on
+//! the server's machine, including TLS, and the peer is that node.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use super::login::Source;
 use super::respond::with_retry_after;
 use crate::app::App;
 
-/// Calls that were let in and not yet taken up. More at a time come again.
+/// How many accepted connections may wait to be served. Nodes beyond that try again.
 const WAITING_MAX: usize = 64;
 
-/// What nodes on joined machines call with, and where it is taken up.
+/// A channel for connections from nodes on joined hosts.
 pub fn calls() -> (mpsc::Sender<(Tunnel, Source)>, Calls) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     (sender, Calls(receiver.into()))
@@ -42,12 +42,12 @@ pub async fn relay(
         return (StatusCode::FORBIDDEN, "this host has no node of that name").into_response();
     };
     if text(request.headers(), header::UPGRADE.as_str()) != Some(RELAY) {
-        let what = format!("this is for connections to be upgraded to {RELAY}");
+        let what = format!("this is only for connections that are upgraded to {RELAY}");
         return (StatusCode::UPGRADE_REQUIRED, [(header::UPGRADE, RELAY)], what).into_response();
     }
     let node: Arc<str> = node.into();
     let Ok(place) = app.node_calls.clone().try_reserve_owned() else {
-        let full = (StatusCode::SERVICE_UNAVAILABLE, "too many calls of nodes at once");
+        let full = (StatusCode::SERVICE_UNAVAILABLE, "too many connections of nodes at once");
         return with_retry_after(full.into_response());
     };
     let upgrade = hyper::upgrade::on(&mut request);
@@ -57,7 +57,9 @@ pub async fn relay(
                 let source = Source { address: source.address, node: Some(node) };
                 place.send((TokioIo::new(stream), source));
             }
-            Err(failed) => tracing::debug!(error = %failed, "a node's call broke off"),
+            Err(failed) => {
+                tracing::debug!(error = %failed, "the connection of a node was interrupted")
+            }
         }
     });
     let words = [(header::CONNECTION, "upgrade"), (header::UPGRADE, RELAY)];

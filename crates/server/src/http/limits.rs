@@ -1,5 +1,5 @@
-//! What one client may take: connections, time and bytes. Every number that bounds a connection is here; the size of a
-//! body belongs to its route.
+//! The limits of one client: connections, time and bytes. Every number that bounds a connection is here; the maximum
+//! size of a body belongs to its route.
 
 use std::io;
 use std::pin::Pin;
@@ -10,31 +10,31 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// Open connections, if the system gives as many descriptors. The next one waits to be accepted; whoever does
-/// nothing with theirs loses it within [`PATIENCE`].
+/// The number of open connections, if the system provides enough file descriptors. Further ones wait to be accepted;
+/// idle ones are closed after [`PATIENCE`].
 const CONNECTIONS_MAX: u64 = 16_384;
-/// Descriptors for everything else: the store, logs, the nodes' processes.
+/// File descriptors for everything else: the store, logs, the processes of nodes.
 const DESCRIPTORS_KEPT: u64 = 512;
-/// Even where descriptors are few.
+/// The number of connections even if there are few file descriptors.
 const CONNECTIONS_MIN: u64 = 16;
 
-/// What a server asks the system for, and what it cannot do without.
+/// The number of file descriptors that a server requests from the system, and the number that it needs.
 pub const DESCRIPTORS_WANTED: u64 = CONNECTIONS_MAX + DESCRIPTORS_KEPT;
 pub const DESCRIPTORS_MIN: u64 = CONNECTIONS_MIN + DESCRIPTORS_KEPT;
 
-/// A client that is slower than this with its handshake, with its headers, or with its next request is dropped.
+/// A client that takes longer for its handshake, its headers or its next request is disconnected.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// For a whole body. The largest takes a second on a slow line.
+/// The time for a whole body. The largest takes a second on a slow line.
 pub const BODY_PATIENCE: Duration = Duration::from_secs(30);
-/// A client that takes nothing of its answer for this long is dropped.
+/// A client that reads nothing of its response for this long is disconnected.
 pub const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of a request's line and headers together; also what is read ahead of a body.
+/// The maximum size of the request line and headers together; also how much is read ahead of a body.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 pub const HEADERS_MAX: usize = 100;
 
-/// How many connections there may be, after asking the system for the descriptors that they need. Nodes and their jobs
-/// inherit the higher soft limit, so it is no higher than needed.
+/// The number of connections, after requesting the file descriptors for them from the system. Nodes and their jobs
+/// inherit the higher soft limit, so it is not higher than necessary.
 pub fn connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wanted = DESCRIPTORS_WANTED;
@@ -49,7 +49,7 @@ pub fn connections() -> usize {
     usize::try_from(places).expect("clamped")
 }
 
-/// A stream whose writes fail when the other side takes nothing for a while.
+/// A stream whose writes fail if the peer reads nothing for a while.
 pub struct Patient<S> {
     stream: S,
     patience: Duration,
@@ -62,7 +62,7 @@ impl<S> Patient<S> {
         Patient { stream, patience, waiting: None }
     }
 
-    /// Whether what was tried is done, still waits, or has waited for too long.
+    /// Whether an operation is complete, still waits, or has waited too long.
     fn bounded<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -75,7 +75,10 @@ impl<S> Patient<S> {
         let patience = self.patience;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         ready!(waiting.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no answer")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client does not read the response",
+        )))
     }
 }
 
@@ -131,7 +134,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_millis(400);
 
     #[tokio::test]
-    async fn a_client_that_takes_nothing_is_given_up() {
+    async fn a_client_that_reads_nothing_is_disconnected() {
         let (near, _far) = tokio::io::duplex(16);
         let started = std::time::Instant::now();
         let failed = Patient::new(near, PATIENCE).write_all(&[0; 64]).await.unwrap_err();
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_a_little_now_and_then_is_not() {
+    async fn a_client_that_reads_slowly_is_not_disconnected() {
         let (near, mut far) = tokio::io::duplex(16);
         let reader = tokio::spawn(async move {
             for _ in 0..6 {

@@ -1,4 +1,4 @@
-//! Connections in, with TLS or without, one HTTP service for all of a listener's.
+//! Accepts connections, with or without TLS, and serves HTTP on them.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -24,11 +24,11 @@ use super::login::Source;
 use super::read_ahead::ReadAhead;
 use super::trees::SENT_BYTES;
 
-/// Where connections come in.
+/// A source of connections.
 pub trait Door {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next one, and from where it comes.
+    /// The next connection, and its source.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Source)>> + Send;
 }
 
@@ -37,13 +37,13 @@ impl Door for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, Source)> {
         let (stream, from) = TcpListener::accept(self).await?;
-        // Answers are small and wanted at once.
+        // Responses are small and wanted at once.
         let _ = stream.set_nodelay(true);
         Ok((stream, Source { address: from.ip(), node: None }))
     }
 }
 
-/// A node's own socket: whoever calls there is that node.
+/// A node's own socket: every peer that connects there is that node.
 pub struct Relay {
     pub listener: UnixListener,
     pub address: Ipv4Addr,
@@ -59,10 +59,10 @@ impl Door for Relay {
     }
 }
 
-/// What was a host's connection, and is now a node's.
+/// A host's connection that has become a node's.
 pub type Tunnel = TokioIo<hyper::upgrade::Upgraded>;
 
-/// The calls of nodes on joined machines.
+/// The connections of nodes on joined hosts.
 pub struct Calls(pub Mutex<mpsc::Receiver<(Tunnel, Source)>>);
 
 impl Door for Calls {
@@ -70,20 +70,21 @@ impl Door for Calls {
 
     async fn accept(&self) -> io::Result<(Tunnel, Source)> {
         let call = self.0.lock().await.recv().await;
-        call.ok_or_else(|| io::Error::other("nobody lets calls of nodes in any more"))
+        call.ok_or_else(|| io::Error::other("connections of nodes are no longer accepted"))
     }
 }
 
-/// How many connections there may be at a door.
+/// How many connections a listener may have.
 #[derive(Clone, Copy)]
 pub struct Places {
     pub all: usize,
-    /// From one address, where addresses tell callers apart.
+    /// The limit for one address, if addresses distinguish clients.
     pub per_address: Option<usize>,
 }
 
-/// Serves until `stop` is true, then lets requests under way finish, for as long as `drain`. Connections without
-/// one are closed at once. One beyond what its address may have is closed at once; one beyond all places waits.
+/// Serves until `stop` is true, then lets requests in progress finish, for as long as `drain`. Connections without a
+/// request are closed at once. A connection beyond the limit of its address is closed at once; one beyond all places
+/// waits.
 pub async fn serve<D: Door>(
     door: D,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -104,14 +105,14 @@ pub async fn serve<D: Door>(
         let (stream, source) = match accepted {
             Ok((stream, from)) => (Patient::new(ReadAhead::new(stream), WRITE_PATIENCE), from),
             Err(failed) => {
-                // Out of file descriptors, most likely: give others time to close theirs.
-                warn!(error = %failed, "a connection could not be accepted");
+                // Most likely there are no file descriptors left: give others time to close theirs.
+                warn!(error = %failed, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 continue;
             }
         };
         let Some((guard, turned_out)) = admitted.admit(source.address) else {
-            debug!(address = %source.address, "closed at once: its address has as many connections as one may have");
+            debug!(address = %source.address, "closed at once: its address has the maximum number of connections");
             continue;
         };
         let permit = tokio::select! {
@@ -122,18 +123,18 @@ pub async fn serve<D: Door>(
         tokio::spawn(async move {
             tokio::select! {
                 () = receive(stream, acceptor, router, (source, guard), stop) => {}
-                Ok(()) = turned_out => debug!("closed: it has asked for nothing, and another wants its place"),
+                Ok(()) = turned_out => debug!("closed: it has sent no request, and its place is needed"),
             }
             drop(permit);
         });
     }
     drop(door);
-    // All places are free again when all connections have ended.
+    // All places are free when all connections have ended.
     let all = u32::try_from(places.all).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(drain, connections.acquire_many(all)).await;
 }
 
-/// Resolves once the server is asked to end, or has.
+/// Resolves once the server is asked to stop, or has stopped.
 pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|is_stopping| *is_stopping).await;
 }
@@ -161,7 +162,7 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     acceptor: &TlsAcceptor,
 ) -> Option<tokio_rustls::server::TlsStream<S>> {
-    // What is read at once goes out at once.
+    // The buffer has the size of one read, so that all bytes of a read are sent at once.
     let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(SENT_BYTES)));
     match tokio::time::timeout(PATIENCE, accept).await {
         Ok(Ok(stream)) => Some(stream),
@@ -176,7 +177,7 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The next place for a connection, as soon as there is one.
+/// Waits for a place for a connection.
 async fn place(
     connections: &Arc<Semaphore>,
     admitted: &Connections,
@@ -185,15 +186,15 @@ async fn place(
 ) -> OwnedSemaphorePermit {
     if connections.available_permits() == 0 {
         admitted.make_room_for(guard);
-        // Thousands may come in a second.
+        // Logged rarely, because thousands of connections may arrive in a second.
         if said_at.is_none_or(|at| at.elapsed() > PATIENCE) {
             *said_at = Some(Instant::now());
             warn!(
-                "all places for connections are taken; who comes now has that of one that has asked for nothing, or waits"
+                "all places for connections are in use; a new connection replaces one that has sent no request, or waits"
             );
         }
     }
-    connections.clone().acquire_owned().await.expect("never closed")
+    connections.clone().acquire_owned().await.expect("the semaphore is never closed")
 }
 
 async fn converse(

@@ -1,7 +1,7 @@
-//! Logs for whoever holds a signed address: one file, read only, for at most an hour.
+//! Serves logs by signed URL: one file, read only, for at most an hour.
 //!
-//! The address is its own authorisation, as Azure's clients expect. What is served is made by users, so it is text
-//! to every browser, and on the second listener.
+//! The URL is its own authorization, as Azure's clients expect. Users write these files, so they are served as plain
+//! text to every browser, and on the second listener.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::clock;
 use crate::logs::LogKey;
 use crate::tokens::LOG_URL_LIFETIME_MAX_S;
 
-/// A little less than what is checked, so that a clock step does not make a fresh address too long.
+/// Slightly less than the checked maximum, so that a clock step does not make a new URL too long.
 pub const LIFETIME_S: u64 = LOG_URL_LIFETIME_MAX_S - 60;
 
-/// The signed address of one log.
+/// The signed URL of one log.
 pub fn url(app: &App, job: JobId, epoch: Epoch, rank: usize) -> String {
     let path = path(job, epoch, rank);
     let expires = clock::stamp() + LIFETIME_S;
@@ -39,7 +39,7 @@ pub struct Signed {
     pub sig: String,
 }
 
-/// Why nothing is served, and in which words.
+/// The status and the message of a refusal.
 pub struct NotServed(pub StatusCode, pub String);
 
 impl IntoResponse for NotServed {
@@ -71,7 +71,7 @@ pub async fn get(
     if let Err(rejected) = checked {
         return (StatusCode::FORBIDDEN, rejected.to_string()).into_response();
     }
-    // A log of a job that is gone is not there either.
+    // The log of a deleted job is not served.
     match app.readers.look_up(|reader| reader.job_by_id(job)) {
         Ok(Some(job)) => {
             if let Err(refused) = keep_pace(&app, job.workspace) {
@@ -80,7 +80,7 @@ pub async fn get(
         }
         Ok(None) => return StatusCode::NOT_FOUND.into_response(),
         Err(failed) => {
-            tracing::error!(error = %ErrorChain(&failed), "the job of a log could not be looked up");
+            tracing::error!(error = %ErrorChain(&failed), "cannot look up the job of a log");
             let words = "the server cannot read its store; see its log".to_owned();
             return NotServed(StatusCode::SERVICE_UNAVAILABLE, words).into_response();
         }
@@ -114,13 +114,13 @@ pub async fn get(
     response
 }
 
-/// `a0123….0.log` of job `j0123…`.
+/// Parses `a0123….0.log` of job `j0123…`.
 fn parse(job: &str, file: &str) -> Option<(JobId, Epoch, usize)> {
     let (epoch, rank) = file.strip_suffix(".log")?.split_once('.')?;
     Some((job.parse().ok()?, epoch.parse().ok()?, rank.parse().ok()?))
 }
 
-/// `bytes=5-` → 5. Other forms are answered with the whole, as HTTP allows.
+/// `bytes=5-` → 5. Other forms are answered with the whole file, as HTTP allows.
 fn start_of_range(range: &str) -> Option<u64> {
     range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
 }

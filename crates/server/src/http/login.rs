@@ -1,7 +1,7 @@
-//! Signing in: a key or a client's secret comes in, a token for one audience goes out.
+//! Signing in: exchanges a key or a client secret for a token for one audience.
 //!
-//! The dialects without a secret (a virtual machine's metadata, Cloud Shell) are for nodes only, each on its own
-//! socket: on a port that others can reach, the address of a caller says nothing about who it is.
+//! The protocols without a secret (a virtual machine's metadata, Cloud Shell) are for nodes only, each on its own
+//! socket: on a port that others can reach, the address of a caller does not identify it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -25,21 +25,21 @@ use crate::clock;
 use crate::guesses::TooMany;
 use crate::tokens::Principal;
 
-/// Where a connection comes from.
+/// The source of a connection.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub address: IpAddr,
-    /// The node whose own socket it came through.
+    /// The node through whose own socket the connection came.
     pub node: Option<Arc<str>>,
 }
 
-const NO_SECRET: &str = "no token is given here without a secret, as whoever reaches this port could ask for one: \
-     set IDENTITY_ENDPOINT and IDENTITY_HEADER (or MSI_ENDPOINT and MSI_SECRET) instead, where your key is the secret";
-/// By which a client may name the identity that it means.
+const NO_SECRET: &str = "tokens are not issued here without a secret, because anything that reaches this port could request one: \
+     set IDENTITY_ENDPOINT and IDENTITY_HEADER (or MSI_ENDPOINT and MSI_SECRET) instead, with your key as the secret";
+/// The parameters with which a client may name the identity that it means.
 const IDENTITY_NAMES: [&str; 5] =
     ["client_id", "object_id", "principal_id", "msi_res_id", "mi_res_id"];
 
-/// The routes that give tokens, or say where to get them.
+/// The routes that issue tokens, or return where to get them.
 pub async fn answer(
     app: &App,
     parts: &Parts,
@@ -49,7 +49,7 @@ pub async fn answer(
 ) -> Result<Response, Failed> {
     match (&parts.method, route) {
         (&Method::GET, Route::Token) => by_key(app, parts, query).await,
-        // Cloud Shell's way, and a virtual machine's.
+        // The protocols of Cloud Shell and of a virtual machine.
         (&Method::POST, Route::Token) | (_, Route::Login(Login::MachineIdentity)) => {
             let Some(node) = source(parts).and_then(|source| source.node.as_deref()) else {
                 body::discard(content).await;
@@ -85,7 +85,7 @@ pub async fn answer(
     }
 }
 
-/// App Service's dialect and Azure ML's: they differ in the name of the header.
+/// The protocols of App Service and of Azure ML, which differ in the name of the header.
 async fn by_key(app: &App, parts: &Parts, query: &Query) -> Result<Response, Failed> {
     let directory = app.live.directory();
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
@@ -94,7 +94,10 @@ async fn by_key(app: &App, parts: &Parts, query: &Query) -> Result<Response, Fai
         return Err(wrong_key(app, parts, key.is_some()).await.into());
     };
     let resource = query.resource().ok_or_else(|| {
-        ArmError::invalid_property("resource", "resource is missing; name what the token is for")
+        ArmError::invalid_property(
+            "resource",
+            "resource is missing; give the resource that the token is for",
+        )
     })?;
     let now = clock::stamp();
     let issued = app
@@ -108,13 +111,15 @@ async fn by_key(app: &App, parts: &Parts, query: &Query) -> Result<Response, Fai
 
 async fn wrong_key(app: &App, parts: &Parts, is_given: bool) -> ArmError {
     let what = match is_given {
-        true => "the key is not valid here; run `muster env` again and use what it prints",
-        false => "there is no key: send it as X-IDENTITY-HEADER, or as the header secret",
+        true => {
+            "the key is not valid here; run `muster env` again and use the values that it prints"
+        }
+        false => "the key is missing: send it as X-IDENTITY-HEADER, or as the header secret",
     };
     slowed(app, parts, ArmError::unauthorized(&app.base_url, what)).await
 }
 
-/// The refusal of a wrong key, after a while; or of one guess too many, at once.
+/// Refuses a wrong key after a pause, or at once if there are too many guesses.
 pub async fn slowed(app: &App, parts: &Parts, refused: ArmError) -> ArmError {
     match app.guesses.pause(address(parts), None).await {
         Err(TooMany) => ArmError::too_many(too_many()),
@@ -122,9 +127,9 @@ pub async fn slowed(app: &App, parts: &Parts, refused: ArmError) -> ArmError {
     }
 }
 
-/// A node asks on its own socket, and is given a token of its cluster's identity.
+/// A node asks on its own socket, and receives a token for its cluster's identity.
 fn by_node(app: &App, parts: &Parts, node: &str, asked: &[u8]) -> Result<Response, OauthError> {
-    // A page or a proxy that is made to ask in somebody's place cannot send it.
+    // A page or a proxy that is tricked into sending the request cannot send this header.
     let metadata = parts.headers.get("metadata").and_then(|value| value.to_str().ok());
     if !metadata.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Err(OauthError::invalid_request(
@@ -134,14 +139,14 @@ fn by_node(app: &App, parts: &Parts, node: &str, asked: &[u8]) -> Result<Respons
     let form = token_form(asked)?;
     let Some(user) = app.live.identity_of_node(node) else {
         return Err(OauthError::invalid_request(
-            "Identity not found: this node's cluster has none; give it one: muster compute update --name CLUSTER \
+            "Identity not found: the cluster of this node has none; give it one: muster compute update --name CLUSTER \
              --identity-type SystemAssigned",
         ));
     };
     let mut named = IDENTITY_NAMES.iter().filter_map(|name| Some((name, form.get(name)?)));
     if let Some((name, other)) = named.find(|(_, id)| !id.eq_ignore_ascii_case(&user.object_id)) {
         return Err(OauthError::invalid_request(format!(
-            "Identity not found: {name} is '{}', and this node's cluster has only its own identity, {}; leave {name} \
+            "Identity not found: {name} is '{}', but the cluster of this node has only its own identity, {}; leave {name} \
              out",
             other.chars().take(200).collect::<String>(),
             user.object_id
@@ -152,7 +157,7 @@ fn by_node(app: &App, parts: &Parts, node: &str, asked: &[u8]) -> Result<Respons
     give(app, &principal, &form, resource)
 }
 
-/// OAuth's client credentials: a service principal's client id, and its key as the secret.
+/// OAuth client credentials: the client id of a service principal, and its key as the secret.
 async fn by_client(app: &App, source: IpAddr, body: &[u8]) -> Result<Response, OauthError> {
     let form = token_form(body)?;
     check_grant(&form)?;
@@ -204,22 +209,22 @@ fn missing(name: &str) -> OauthError {
 fn check_grant(form: &TokenForm) -> Result<(), OauthError> {
     if form.get("client_assertion").is_some() {
         return Err(OauthError::unsupported_grant(
-            "a client assertion (workload identity, certificate) is not taken: it is only as good as whoever \
-             signed it, and this server trusts nobody else's signatures; send client_secret",
+            "a client assertion (workload identity, certificate) is not accepted, because this server \
+             trusts only its own signatures; send client_secret",
         ));
     }
     match form.get("grant_type") {
         Some("client_credentials") => Ok(()),
         _ => Err(OauthError::unsupported_grant(
-            "the only grant_type here is client_credentials; people sign in with their key, see `muster env`",
+            "the only grant_type here is client_credentials; users sign in with their key, see `muster env`",
         )),
     }
 }
 
-/// The secret was right, so whoever sent it may know this much.
+/// The secret was correct, so the caller may learn this much.
 fn person(principal: &Principal) -> OauthError {
     OauthError::invalid_client(format!(
-        "'{}' is no service principal; sign in with the key as IDENTITY_HEADER (`muster env` sets it), or make a \
+        "'{}' is not a service principal; sign in with the key as IDENTITY_HEADER (`muster env` sets it), or create a \
          service principal: muster user create --service --name NAME",
         principal.name
     ))
@@ -230,7 +235,7 @@ fn instance(app: &App, query: &Query) -> Response {
     match login::instance(&app.base_url, asked) {
         Some(found) => document(StatusCode::OK, &found),
         None => refusal(&OauthError::invalid_instance(format!(
-            "authorization_endpoint is no address of this server; its authorities begin with {}",
+            "authorization_endpoint is not an address of this server; its authorities begin with {}",
             app.base_url
         ))),
     }
@@ -260,8 +265,8 @@ fn refusal(refused: &OauthError) -> Response {
 
 fn too_many() -> String {
     format!(
-        "too many wrong keys at once: at most {} wait for their refusal from one address or for one client id, {} \
-         in all; ask again in a second, with the right key",
+        "too many wrong keys at once: at most {} may be pending from one address or for one client id, and {} \
+         in all; try again in a second, with the right key",
         crate::guesses::WAITING_MAX,
         crate::guesses::WAITING_IN_ALL_MAX
     )
@@ -271,7 +276,7 @@ fn source(parts: &Parts) -> Option<&Source> {
     parts.extensions.get::<Source>()
 }
 
-/// All that come without an address count as one.
+/// Connections without an address count as one address.
 fn address(parts: &Parts) -> IpAddr {
     source(parts).map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |source| source.address)
 }

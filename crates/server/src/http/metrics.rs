@@ -1,5 +1,5 @@
-//! `/metrics`, for Prometheus. It tells of every workspace, so whoever reads it on the API's port needs to be allowed
-//! to read everything, by token or by key; a port of its own, if one is configured, needs nothing.
+//! `/metrics`, for Prometheus. It covers every workspace, so on the API's port the caller needs the right to read
+//! everything, with a token or a key. A separate port, if one is configured, needs no credentials.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub async fn with_key(State(app): State<Arc<App>>, request: Request) -> Result<R
     let (parts, _) = request.into_parts();
     let caller = match key_holder(&app, &parts.headers) {
         Some(caller) => caller,
-        // As for a token: whoever tries keys waits.
+        // As with tokens, the refusal of a wrong key is delayed.
         None => match auth::caller(&app, &parts.headers, &Route::Unknown) {
             Ok(caller) => caller,
             Err(refused) => return Err(login::slowed(&app, &parts, refused).await.into()),
@@ -33,7 +33,8 @@ pub async fn with_key(State(app): State<Arc<App>>, request: Request) -> Result<R
     page(&app).await
 }
 
-/// Prometheus sends what is in a file, and a token lives for an hour only.
+/// Prometheus sends the contents of a file as the bearer token, and tokens are valid for only an hour, so keys are
+/// accepted as well.
 fn key_holder(app: &App, headers: &HeaderMap) -> Option<Caller> {
     let sent = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let key = tokens::bearer(Some(sent)).ok()?;
@@ -47,7 +48,7 @@ async fn page(app: &App) -> Result<Response, Failed> {
     Ok(([(header::CONTENT_TYPE, TEXT)], page).into_response())
 }
 
-/// The port of its own.
+/// The router of the separate port.
 pub fn router(app: Arc<App>) -> Router {
     let open = |State(app): State<Arc<App>>| async move { page(&app).await };
     Router::new().route("/metrics", get(open)).with_state(app)

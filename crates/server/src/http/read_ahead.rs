@@ -1,7 +1,7 @@
-//! Asks the system for much at once where much comes.
+//! Reads from a socket in large pieces while much data arrives.
 //!
-//! Rustls reads four kilobytes at a time: for a gigabyte a quarter of a million calls. Whoever fills that is sending more,
-//! and then as much as is there is taken. Nothing is held for a connection that waits.
+//! Rustls reads four kilobytes at a time, so a gigabyte would take a quarter of a million calls. A peer that fills such
+//! a read is sending more, so the next read takes as much as is available. An idle connection has no buffer.
 
 use std::io;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ const AHEAD_BYTES: usize = 128 << 10;
 pub struct ReadAhead<S> {
     stream: S,
     ahead: Vec<u8>,
-    /// What of it was not given out yet.
+    /// The range of the buffer that has not been returned yet.
     from: usize,
     to: usize,
-    /// The last read got all that it had room for.
+    /// Whether the last read filled its buffer completely.
     is_more: bool,
 }
 
@@ -114,13 +114,13 @@ mod tests {
         }
         assert!(received == sent);
         let mut far = sender.await.unwrap();
-        assert!(waits(&mut near, &mut buffer).await, "there is nothing more");
+        assert!(waits(&mut near, &mut buffer).await, "there is no more data");
         assert_eq!(near.ahead.capacity(), 0);
         far.write_all(b"more").await.unwrap();
         drop(far);
         let got = near.read(&mut buffer).await.unwrap();
         assert_eq!(&buffer[..got], b"more");
-        assert_eq!(near.read(&mut buffer).await.unwrap(), 0, "its end");
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 0, "the end of the stream");
     }
 
     async fn waits<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut [u8]) -> bool {

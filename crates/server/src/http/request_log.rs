@@ -1,6 +1,7 @@
-//! What is kept of every request: an id that the client gets too, a line in the log, a place in the histograms.
+//! Records every request: an id that the client also receives, a line in the log, and an entry in the histograms.
 //!
-//! Never the address as it came: it may hold signatures. Never a header, except ids that clients made for this.
+//! The URL is never recorded as received, because it may contain signatures. Headers are never recorded, except ids
+//! that clients send for this purpose.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -18,10 +19,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-ms-correlation-request-id");
 const CLIENT_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 const RETURN_CLIENT_ID: HeaderName = HeaderName::from_static("x-ms-return-client-request-id");
-/// Theirs are GUIDs; what is much longer is no id.
+/// Clients send GUIDs; a much longer value is not an id.
 const ID_BYTES_MAX: usize = 128;
 
-/// What a handler finds out about its request.
+/// Facts that a handler adds about its request.
 #[derive(Clone, Default)]
 pub struct Noted(Arc<Facts>);
 
@@ -37,7 +38,7 @@ impl Noted {
         Noted(Arc::new(Facts { correlation: correlation.into(), ..Facts::default() }))
     }
 
-    /// What ties this request to others of the same client.
+    /// The id that relates this request to others of the same client.
     pub fn correlation(&self) -> &str {
         &self.0.correlation
     }
@@ -62,11 +63,11 @@ pub async fn record(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let correlation_id = ids.correlation.to_str().unwrap_or("");
     let noted = Noted::new(correlation_id);
     request.extensions_mut().insert(noted.clone());
-    // Nodes, hosts and probes ask all the time: theirs are for whoever looks for something.
+    // Nodes, hosts and probes send requests all the time, so these are logged only at the debug level.
     let is_agent = matched.as_ref().is_some_and(|path| path.starts_with("/agent/"));
     let is_routine =
         is_agent || matches!(matched.as_deref(), Some("/healthz" | "/readyz" | "/host/v1/sync"));
-    // Of the highest level, so that the id is in every line about this request, whatever is logged.
+    // At the highest level, so that the id is in every line about this request, whatever the log filter is.
     let span = error_span!("request", id, correlation_id);
     let mut response = next.run(request).instrument(span.clone()).await;
     let took = started.elapsed();
@@ -74,7 +75,7 @@ pub async fn record(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let status = response.status();
     app.live.metrics.request(method, &route, status.as_u16(), took);
     if let Some(node) = node.filter(|_| is_agent && status.is_success()) {
-        noted.caller(&node); // It has proved its name, or it would have been refused.
+        noted.caller(&node); // The node has proved its identity, or it would have been refused.
     }
     let caller = noted.0.caller.get().map_or("-", |caller| &**caller);
     let line = Line { method, route: &route, status, took_us: took.as_micros(), caller };
@@ -104,12 +105,12 @@ impl Line<'_> {
     }
 }
 
-/// What goes back to the client, as Azure does it.
+/// The ids that are returned to the client, as in Azure.
 struct Ids {
     own: HeaderValue,
-    /// The client's, if it sent one: it belongs to more requests than this one.
+    /// The client's id, if it sent one; it may apply to several requests.
     correlation: HeaderValue,
-    /// Only for those who ask for it.
+    /// Only for clients that ask for it.
     client: Option<HeaderValue>,
 }
 
@@ -141,7 +142,7 @@ fn is_id(value: &HeaderValue) -> bool {
     !value.is_empty() && value.len() <= ID_BYTES_MAX && value.as_bytes().iter().all(is_plain)
 }
 
-/// Anybody can make a method up; these are counted.
+/// Clients can invent methods; only these are counted by name.
 fn known(method: &Method) -> &'static str {
     const METHODS: [&str; 7] = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"];
     METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")

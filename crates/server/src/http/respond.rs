@@ -1,4 +1,4 @@
-//! Answers: a typed document, or an ARM error.
+//! Responses: a typed document, or an ARM error.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -20,10 +20,10 @@ pub fn document<T: Serialize>(status: StatusCode, document: &T) -> Response {
     response
 }
 
-/// Tells the client where to follow a long-running operation, and to ask again in a second: without that
-/// header Azure's clients wait for thirty.
+/// Tells the client where to follow a long-running operation, and to poll again in a second: without that header,
+/// Azure's clients wait for thirty seconds.
 pub fn with_operation(mut response: Response, url: &str) -> Response {
-    let url = HeaderValue::from_str(url).expect("an encoded address is a header value");
+    let url = HeaderValue::from_str(url).expect("an encoded URL is a header value");
     response.headers_mut().insert(ASYNC_OPERATION, url);
     with_retry_after(response)
 }
@@ -33,7 +33,7 @@ pub fn with_retry_after(mut response: Response) -> Response {
     response
 }
 
-/// Why a request was not answered as asked.
+/// An error response.
 pub struct Failed(pub ArmError);
 
 impl From<ArmError> for Failed {
@@ -52,7 +52,7 @@ impl From<Unavailable> for Failed {
     fn from(unavailable: Unavailable) -> Failed {
         let message = unavailable.to_string();
         Failed(match unavailable {
-            // 503 says that nothing was done.
+            // A 503 would mean that nothing was done.
             Unavailable::Unconfirmed => ArmError::unconfirmed(message),
             Unavailable::TooMany => ArmError::too_many(message),
             Unavailable::Busy
@@ -72,7 +72,7 @@ impl From<StoreError> for Failed {
         if let StoreError::BadPage { .. } = failed {
             return Failed(ArmError::invalid_property("$skipToken", failed.to_string()));
         }
-        error!(error = %muster_core::ErrorChain(&failed), "the store could not be read");
+        error!(error = %muster_core::ErrorChain(&failed), "cannot read the store");
         Failed(ArmError::unavailable("the server cannot read its store; see its log"))
     }
 }

@@ -1,4 +1,5 @@
-//! What a job may ask with its own token: about itself, and for what is its own. Only while its attempt is live.
+//! The requests that a job may send with its own token: about itself, and for its own files. They are accepted only
+//! while its attempt is live.
 
 use axum::http::HeaderMap;
 use muster_core::model::{Caller, JobInput, Source, WorkspaceKey};
@@ -13,14 +14,13 @@ use crate::artifacts;
 use crate::clock;
 use crate::tokens::{self, RunToken};
 
-const OVER: &str =
-    "the attempt that this token was made for is over, and its token with it; sign in as yourself";
+const OVER: &str = "the attempt that this token was issued for has ended, so the token is no longer valid; sign in as yourself";
 
 /// A caller that is a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run(RunToken);
 
-/// `None` if whoever asks is no job, or proves nothing; else why it is refused, in words.
+/// `None` if the token does not belong to a job or proves nothing; an error if the run is refused.
 pub fn of(app: &App, headers: &HeaderMap) -> Option<Result<Run, String>> {
     let token = tokens::bearer(auth::single(headers)).ok()?;
     let token = match app.keyring.verify_run(token, clock::unix_seconds())? {
@@ -32,7 +32,7 @@ pub fn of(app: &App, headers: &HeaderMap) -> Option<Result<Run, String>> {
 }
 
 impl Run {
-    /// As logs name it.
+    /// The caller as it appears in logs.
     pub fn caller(&self) -> Caller {
         let object_id = format!("run:{}", self.0.epoch);
         Caller { object_id: object_id.into(), name: self.0.name.clone() }
@@ -50,14 +50,14 @@ impl Run {
                 | HistoryRoute::RunChildren { workspace, run }
                 | HistoryRoute::RunServices { workspace, run, .. },
             ) => reads && self.is_self(workspace, run),
-            // Whose it is stands in the body, and is looked at there.
+            // The body names the run, and it is checked there.
             Route::History(HistoryRoute::RunData(workspace)) => self.is_at_home(workspace),
             _ => false,
         };
         if is_own { Ok(()) } else { Err(self.refusal()) }
     }
 
-    /// For what names the run in its body.
+    /// Checks the name of a run that is given in the body.
     pub fn check_name(&self, name: &str) -> Result<(), ArmError> {
         if *name == *self.0.name { Ok(()) } else { Err(self.refusal()) }
     }

@@ -77,7 +77,7 @@ fn users(call: &Call) -> Result<Response, Failed> {
 fn user(call: &Call, name: &str) -> Result<Response, Failed> {
     let directory = call.app.live.directory();
     let user = directory.user(name).ok_or_else(|| {
-        ArmError::not_found("name", "there is no such user; `muster user list` shows whom there is")
+        ArmError::not_found("name", "there is no such user; `muster user list` shows all users")
     })?;
     Ok(document(StatusCode::OK, &access::user(user, None)))
 }
@@ -101,7 +101,7 @@ fn new_key() -> Result<(String, muster_core::model::KeyDigest), Failed> {
 }
 
 fn no_random(failed: tokens::TokenError) -> Failed {
-    tracing::error!(error = %failed, "no random numbers");
+    tracing::error!(error = %failed, "cannot get random numbers");
     Failed(ArmError::internal("no-random-numbers"))
 }
 
@@ -110,7 +110,7 @@ fn answer_user(reply: Reply, key: Option<&str>) -> Result<Response, Failed> {
     Ok(document(StatusCode::OK, &access::user(&user, key)))
 }
 
-/// What holds on a scope: the roles on it and above; and for whoever looks from above, those below too.
+/// The role assignments that apply to a scope: those on it and above it, and below it if the caller has a role above.
 fn roles(call: &Call, scope: Scope) -> Result<Response, Failed> {
     let directory = call.app.live.directory();
     let value = directory
@@ -156,8 +156,8 @@ fn answer_role(
     Ok(document(status, &shown))
 }
 
-/// What to know about a role on something that is not there: a slip would give nobody anything. Only names that the
-/// caller may see are suggested.
+/// A note about a role on a scope that does not exist, because a typing error would give no access to anything. Only
+/// names that the caller may see are suggested.
 async fn absence(call: &Call, scope: &Scope) -> Result<Option<String>, Failed> {
     let governance = call.app.live.governance();
     let (what, name, known): (_, &str, Vec<String>) = match scope {
@@ -188,6 +188,6 @@ async fn absence(call: &Call, scope: &Scope) -> Result<Option<String>, Failed> {
     let near = nearest::suggestion(name, known.iter().map(String::as_str));
     let near = near.map(|near| format!(" {near}")).unwrap_or_default();
     Ok(Some(format!(
-        "{scope} does not exist: there is no {what} '{name}'. The role counts once it does.{near}"
+        "{scope} does not exist: there is no {what} '{name}'. The role takes effect once it does.{near}"
     )))
 }

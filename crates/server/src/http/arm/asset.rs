@@ -1,5 +1,5 @@
-//! What is kept in versions: one handler for all kinds. Those with files have a container of blobs for each version:
-//! clients name what they put there as they like.
+//! Versioned assets, with one handler for all kinds. Kinds with files have a container of blobs for each version, in
+//! which clients choose the names.
 
 mod environment;
 mod resolve;
@@ -24,11 +24,11 @@ use crate::http::respond::document;
 use crate::readers::WorldReader;
 use crate::{secrets, storage};
 
-/// For whoever puts files there: not to delete what was there.
+/// The rights of a client that uploads files, which do not include deleting existing ones.
 const RIGHTS: [Right; 4] = [Right::Read, Right::Create, Right::Write, Right::List];
 const LIFETIME: Duration = Duration::from_secs(3_600);
 
-/// A name of a kind in a workspace.
+/// The name and kind of an asset in a workspace.
 struct Named {
     workspace: WorkspaceKey,
     kind: AssetKind,
@@ -126,7 +126,7 @@ fn find_container(
     let found = call.app.readers.look_up(|reader| reader.asset_container(home.id, kind, name))?;
     found.ok_or_else(|| {
         let message = format!(
-            "{} '{name}' does not exist in this workspace; check the name, or list what there is",
+            "{} '{name}' does not exist in this workspace; check the name, or list the existing ones",
             kind.as_str()
         );
         ArmError::not_found(kind.as_str(), message).into()
@@ -138,7 +138,7 @@ fn container_document(status: StatusCode, home: &Workspace, found: &ContainerVie
     document(status, &shown)
 }
 
-/// `$top` is the size of a page, as with every list; some clients look at the first page only.
+/// `$top` is the size of a page, as in every list; some clients read only the first page.
 async fn versions(call: &Call, named: Named) -> Result<Response, Failed> {
     let query = AssetQuery {
         kind: named.kind,
@@ -187,8 +187,7 @@ async fn put(call: &Call, named: Named, version: Box<str>) -> Result<Response, F
     let wanted = wanted.kept_as(named.kind, &named.name, &version);
     refuse_curated(&named)?;
     if asset::is_default_version(named.kind, &version) {
-        let message =
-            format!("version '{version}' stands for the latest one; choose another version");
+        let message = format!("version '{version}' means the latest version; choose another one");
         return Err(ArmError::invalid_property("version", message).into());
     }
     let home = home(call, &named.workspace).await?;
@@ -204,20 +203,21 @@ async fn put(call: &Call, named: Named, version: Box<str>) -> Result<Response, F
     }
 }
 
-/// Nobody takes the place of what comes with the service.
+/// Refuses names that are reserved for the environments that come with the service.
 fn refuse_curated(named: &Named) -> Result<(), Failed> {
     if !asset::is_curated(named.kind, &named.name) {
         return Ok(());
     }
     let message = format!(
-        "environment '{}': names that begin with 'AzureML-' are kept for environments that come with the service; \
+        "environment '{}': names that begin with 'AzureML-' are reserved for environments that come with the service; \
          choose another name",
         named.name
     );
     Err(ArmError::invalid_property("name", message).into())
 }
 
-/// Code is where this workspace's blobs are, and nowhere else. The rest may be anywhere, but not where another workspace's are.
+/// Code must be in a container of this workspace. Other assets may be anywhere except in a container of another
+/// workspace.
 fn check_files(
     call: &Call,
     home: &Workspace,
@@ -237,7 +237,7 @@ fn check_files(
         Body::Component(_) => return Ok(()),
     };
     let elsewhere = || {
-        let message = "its files must be in a container of this workspace; ask for one with startPendingUpload";
+        let message = "its files must be in a container of this workspace; request one with startPendingUpload";
         Failed(ArmError::invalid_property(target, message))
     };
     let is_here = uri.starts_with(&*call.app.files_url);
@@ -275,7 +275,7 @@ async fn delete(call: &Call, named: Named, action: AssetAction) -> Result<Respon
     }
 }
 
-/// Containers with the files of one version, or of all that the name has.
+/// The containers with the files of one version, or of all versions of the name.
 async fn files_of(
     call: &Call,
     home: &Workspace,
@@ -298,7 +298,8 @@ async fn files_of(
     };
     let mut files: Vec<Box<str>> = Vec::new();
     for asset in &found {
-        // Where they are, and where they were to be: somebody may have put other files there, too.
+        // Both the container of the upload and the one that the asset names: a client may have put other files there,
+        // too.
         files.push(upload_container(kind, &upload_id(home, &asset.name, &asset.version)).into());
         files.extend(upload_containers(&asset.about.body).map(Box::from));
     }
@@ -307,7 +308,7 @@ async fn files_of(
     Ok(files)
 }
 
-/// The same each time that it is asked for: what was sent already need not be sent again.
+/// The same id for every request, so that files that were already sent need not be sent again.
 fn upload_id(home: &Workspace, name: &str, version: &str) -> String {
     let place = format!("{}\0{}\0{version}", home.id, name.to_ascii_lowercase());
     secrets::hex(&secrets::sha256(place.as_bytes())[..16])

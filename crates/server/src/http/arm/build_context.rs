@@ -1,4 +1,4 @@
-//! The folder with a Dockerfile that a client uploaded: read where it is kept, as much as is asked for.
+//! An uploaded folder with a Dockerfile. Its files are read from the blob storage, up to the requested size.
 
 use axum::body::to_bytes;
 use muster_core::model::{DataLocation, Workspace};
@@ -16,7 +16,7 @@ pub struct BuildContext<'a> {
     app: &'a App,
     home: &'a Workspace,
     container: ContainerId,
-    /// Without a slash at its end; empty for all of the container.
+    /// Without a trailing slash; empty for the whole container.
     folder: Box<str>,
 }
 
@@ -29,17 +29,17 @@ impl BuildContext<'_> {
         let found = app.storage.readers.look_up(|reader| reader.container(&place.container));
         let found = found.map_err(|_| TRY_AGAIN.to_owned())?;
         let container = found.filter(|found| found.workspace == home.id);
-        let container = container.ok_or("its build context is gone; create it again")?.id;
+        let container = container.ok_or("its build context no longer exists; create it again")?.id;
         Ok(BuildContext { app, home, container, folder: place.path.clone() })
     }
 
-    /// On a thread that may wait.
+    /// The calling thread may block.
     pub fn dockerfile(&self, path: &str) -> Result<String, String> {
         let text = self.read(path, TEXT_BYTES_MAX)?.ok_or_else(|| {
-            format!("there is no {path:?} in its build context; put it there, or name another as dockerfile_path")
+            format!("there is no {path:?} in its build context; put it there, or give another path as dockerfile_path")
         })?;
         String::from_utf8(text).map_err(|_| {
-            format!("{path:?} of its build context is not UTF-8 text; save it as such")
+            format!("{path:?} in its build context is not UTF-8 text; save it as such")
         })
     }
 
@@ -59,7 +59,7 @@ impl Files for BuildContext<'_> {
         let Some(blob) = found.map_err(|_| failed())? else { return Ok(None) };
         if blob.bytes > bytes_max as u64 {
             return Err(format!(
-                "{path:?} of its build context has {} bytes, at most {bytes_max} are read; shorten it",
+                "{path:?} in its build context has {} bytes, but at most {bytes_max} are read; shorten it",
                 blob.bytes
             ));
         }

@@ -1,4 +1,4 @@
-//! What a client reads before it asks for the first resource: where things are.
+//! Documents that a client reads before its first request for a resource, to find the endpoints.
 
 use axum::http::StatusCode;
 use axum::response::Response;

@@ -57,7 +57,7 @@ pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Fail
     Ok(document(StatusCode::OK, &Page::new(value, next)))
 }
 
-/// A page of a workspace's computes, and the address of the next one at this route.
+/// A page of a workspace's computes, and the URL of the next page of this route.
 pub(super) async fn page(
     call: &Call,
     workspace: WorkspaceKey,
@@ -88,7 +88,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     let url = operation_url(call, &workspace.subscription, operation);
     let by = Some(&call.caller).filter(|_| is_new);
     let body = changed(call, &workspace, &cluster, by, state);
-    // Azure answers 201 to updates too, and its clients take nothing but 200 and 201.
+    // Azure answers 201 to updates as well, and its clients accept only 200 and 201.
     Ok(with_operation(document(StatusCode::CREATED, &body), &url))
 }
 
@@ -109,11 +109,11 @@ pub async fn patch(
     };
     let url = operation_url(call, &workspace.subscription, operation);
     let body = changed(call, &workspace, &cluster, None, ProvisioningState::Updating);
-    // Azure's clients read a 200 without the operation as another kind of compute.
+    // Without the operation, Azure's clients read a 200 as another kind of compute.
     Ok(with_operation(document(StatusCode::OK, &body), &url))
 }
 
-/// A cluster as it is right after it was changed: its nodes have not followed yet.
+/// A cluster right after a change; its nodes have not followed yet.
 fn changed(
     call: &Call,
     workspace: &WorkspaceKey,
@@ -126,7 +126,7 @@ fn changed(
     resource(call, workspace, &view, by, Some(state))
 }
 
-/// Operations are known by their ids alone; the region in the address is ours.
+/// The URL of an operation. Operations are identified by their ids alone; the region in the path is the server's.
 pub fn operation_url(call: &Call, subscription: &str, operation: OperationId) -> String {
     let route = Route::Operation {
         subscription: subscription.into(),
@@ -134,7 +134,7 @@ pub fn operation_url(call: &Call, subscription: &str, operation: OperationId) ->
         id: operation.to_string().into(),
     };
     let version = call.query.api_version().unwrap_or("2025-12-01");
-    route.url(&call.app.base_url, &[("api-version", version)]).expect("an operation has an address")
+    route.url(&call.app.base_url, &[("api-version", version)]).expect("an operation has a URL")
 }
 
 pub async fn delete(
@@ -154,7 +154,7 @@ fn check_action(action: Option<&str>) -> Result<(), ArmError> {
         Some(action) if action.eq_ignore_ascii_case("Delete") => Ok(()),
         Some(action) if action.eq_ignore_ascii_case("Detach") => Err(ArmError::not_supported(
             "underlyingResourceAction",
-            "underlyingResourceAction is 'Detach', but nothing of a cluster exists outside that could stay; \
+            "underlyingResourceAction is 'Detach', but a cluster has no underlying resource that could be kept; \
              use 'Delete'",
         )),
         Some(action) => Err(ArmError::invalid_property(
@@ -177,7 +177,7 @@ pub async fn nodes(
     let Some((kind, views)) = call.app.readers.read(read).await? else {
         return Err(no_such(&workspace, &name).into());
     };
-    // Ids grow, so a list in their order has new nodes at its end.
+    // Ids increase, so a list in their order has new nodes at its end.
     let keyed = views.iter().map(|view| {
         let usage = call.app.live.usage_of(&view.node.name).map(|load| NodeUse {
             cpu_millicores: load.millicores,
@@ -192,8 +192,8 @@ pub async fn nodes(
     Ok(document(StatusCode::OK, &compute::nodes(kind, &page, next_link)))
 }
 
-/// Starts, stops or restarts an instance. What does not suit the kind of compute gets a 400 that says so, as
-/// from Azure, whose specification has no keys for either kind.
+/// Starts, stops or restarts an instance. An action that does not suit the kind of compute gets a 400 that says so, as
+/// in Azure, whose specification has no keys for either kind.
 pub async fn act(
     call: &Call,
     workspace: WorkspaceKey,
@@ -216,7 +216,7 @@ pub async fn act(
     Ok(with_operation(StatusCode::ACCEPTED.into_response(), &url))
 }
 
-/// Rehearses an eviction. Refused where the provider would never take a node back.
+/// Rehearses an eviction. Refused if the provider never evicts nodes.
 pub async fn evict(
     call: &Call,
     workspace: WorkspaceKey,
@@ -240,21 +240,21 @@ async fn no_keys(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     let kind = match view.cluster.spec.kind {
         ComputeKind::Cluster => "a cluster (AmlCompute)",
         ComputeKind::Instance => "an instance (ComputeInstance)",
-        ComputeKind::Serverless => "a pool of the service's own",
+        ComputeKind::Serverless => "a serverless cluster of this server",
     };
     let message = format!(
-        "listKeys is not possible: '{name}' is {kind}, and has no keys; its nodes take jobs from this server only"
+        "listKeys is not possible: '{name}' is {kind}, which has no keys; its nodes accept jobs only from this server"
     );
     Err(ArmError::not_supported("computeType", message).into())
 }
 
 pub async fn operation(call: &Call, id: &str) -> Result<Response, Failed> {
-    let unknown = || ArmError::not_found("operation", format!("operation '{id}' is not known"));
+    let unknown = || ArmError::not_found("operation", format!("operation '{id}' does not exist"));
     let parsed = id.parse::<OperationId>().map_err(|_| unknown())?;
     let found = call.app.readers.look_up(|reader| reader.operation(parsed))?;
     let found = found.ok_or_else(unknown)?;
-    // The path does not say what it is about, so it is looked at here; others' operations are as unknown as
-    // none.
+    // The path does not name the resource, so permission is checked here. Operations of other users are reported as
+    // non-existent.
     let is_own = found.by.as_deref() == Some(&*call.caller.object_id);
     if !is_own && !call.may(Action::Read, &found.scope) {
         return Err(unknown().into());
@@ -293,7 +293,7 @@ fn resource(
     })
 }
 
-/// What its owner should know although nothing is wrong.
+/// Notes for the owner of a cluster about things that are not errors.
 pub(super) fn notes_on(call: &Call, workspace: &WorkspaceKey, view: &ClusterView) -> Vec<String> {
     let size = call.app.catalogue.get(&view.cluster.spec.vm_size);
     let ours =
@@ -301,7 +301,7 @@ pub(super) fn notes_on(call: &Call, workspace: &WorkspaceKey, view: &ClusterView
     ours.into_iter().flatten().chain(notes::of_cluster(&view.cluster.spec)).collect()
 }
 
-/// Clusters of a retired size go on, but their owners should know.
+/// Clusters of a retired size keep running, but their owners should know.
 fn retirement_note(size: &VmSize) -> Option<String> {
     match &size.retirement {
         Retirement::Current => None,
@@ -312,7 +312,7 @@ fn retirement_note(size: &VmSize) -> Option<String> {
     }
 }
 
-/// Nodes that no machine can have, or only in name.
+/// A note about nodes that fit on no host, or that would have fewer GPUs than their size.
 pub(super) fn host_note(
     call: &Call,
     workspace: &WorkspaceKey,
@@ -325,14 +325,14 @@ pub(super) fn host_note(
         |fits: &dyn Fn(Capacity) -> bool| hosts.takers(&place).any(|host| fits(host.capacity));
     if !call.app.over_commit && !is_any(&|has| node.fits_into(has)) {
         return Some(format!(
-            "a node of {size} fits on no host, so none will come: choose a smaller size, or join a larger machine \
+            "a node of {size} fits on no host, so none will be created: choose a smaller size, or join a larger host \
              (`muster host token`)"
         ));
     }
     gpu_note(call, workspace, view)
 }
 
-/// What whoever submits a job there should know.
+/// Notes for the user who submits a job to this compute.
 pub(super) fn notes_for_job(
     call: &Call,
     workspace: &WorkspaceKey,
@@ -341,8 +341,8 @@ pub(super) fn notes_for_job(
 ) -> Vec<String> {
     let gang = gang_note(call, workspace, view, spec.nodes);
     let is_low = view.cluster.spec.tier == Tier::LowPriority;
-    let suits = is_low && spec.at_low_priority() != LowPriority::Suits;
-    let unsuited = suits.then(|| {
+    let is_unsuited = is_low && spec.at_low_priority() != LowPriority::Suits;
+    let unsuited = is_unsuited.then(|| {
         format!(
             "compute '{}' has low priority, and this job {}",
             view.cluster.name,
@@ -351,7 +351,7 @@ pub(super) fn notes_for_job(
     });
     let wants_identity = matches!(spec.identity.as_deref(), Some(JobIdentity::Managed { .. }));
     let has_identity = call.app.live.directory().identity_of(view.cluster.id).is_some();
-    let nobody = (wants_identity && !has_identity).then(|| {
+    let no_identity = (wants_identity && !has_identity).then(|| {
         format!(
             "the job asks for a managed identity, but compute '{}' has none, so its programs get no token; give the \
              compute a system-assigned identity",
@@ -359,10 +359,10 @@ pub(super) fn notes_for_job(
         )
     });
     let host = gang.or_else(|| host_note(call, workspace, view));
-    host.into_iter().chain(unsuited).chain(nobody).collect()
+    host.into_iter().chain(unsuited).chain(no_identity).collect()
 }
 
-/// Nodes of one job that no host can have together, however empty it is.
+/// A note about nodes of one job that no host has room for together, even if it is empty.
 fn gang_note(
     call: &Call,
     workspace: &WorkspaceKey,
@@ -378,13 +378,13 @@ fn gang_note(
     let most = hosts.takers(&place).map(|host| host.capacity.holds(node)).max().unwrap_or(0);
     (most < nodes).then(|| {
         format!(
-            "All nodes of a job must be on one host; no host has room for {nodes} × {size}, so the job waits until a \
-             larger machine joins (`muster host token`): the largest has room for {most}"
+            "All nodes of a job must be on one host; no host has room for {nodes} × {size}, so the job waits until \
+             a larger host joins (`muster host token`); the largest has room for {most}"
         )
     })
 }
 
-/// A size with GPUs that no host has.
+/// A note about a size with more GPUs than any host has.
 pub(super) fn gpu_note(
     call: &Call,
     workspace: &WorkspaceKey,
@@ -396,24 +396,24 @@ pub(super) fn gpu_note(
     let most = hosts.takers(&place).map(|host| host.capacity.gpus).max().unwrap_or(0);
     (node.gpus > most).then(|| match most {
         0 => format!(
-            "no host has a GPU, and a node of {size} should have {}: jobs there find none, and CUDA_VISIBLE_DEVICES is \
-             empty, though they cost what the size costs",
+            "no host has a GPU, but a node of {size} should have {}: its jobs find none, and CUDA_VISIBLE_DEVICES is \
+             empty, although they cost the full price of the size",
             node.gpus
         ),
         most => format!(
-            "no host has the {} GPUs of {size}, but {most} at most: jobs there find fewer, though they cost what the size \
-             costs",
+            "no host has the {} GPUs of {size}, but at most {most}: its jobs find fewer, although they cost the full price of \
+             the size",
             node.gpus
         ),
     })
 }
 
-/// A cluster may be in another region than its workspace, where Azure warns of the same.
+/// A note about a cluster in another region than its workspace. Azure shows a similar warning.
 fn region_note(view: &ClusterView) -> Option<String> {
     let (region, home) = (&view.cluster.spec.location, &view.home);
     (region != home).then(|| {
         format!(
-            "the region {region} is not the workspace's, {home}; moving data between them takes time and may \
+            "the region {region} is not that of the workspace, {home}; moving data between them takes time and may \
              cost money"
         )
     })

@@ -1,4 +1,4 @@
-//! Datastores, and what opens them.
+//! Datastores, and the credentials that open them.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub async fn handle(call: &Call, method: &str, route: StorageRoute) -> Result<Re
     }
 }
 
-/// Where our own containers are.
+/// The address of this server's own containers.
 pub fn own_account(call: &Call) -> String {
     let url = &call.app.files_url;
     format!("{}/muster", url.split_once("://").map_or(&**url, |(_, host)| host))
@@ -48,7 +48,7 @@ fn own(account: &str) -> Own<'_> {
     Own { account, suffix: cloud::DOMAIN }
 }
 
-/// The workspace, which must be there or be made by this use.
+/// The workspace, which must exist or is created by this request.
 pub async fn home(call: &Call, key: &WorkspaceKey) -> Result<Workspace, Failed> {
     let find = || call.app.readers.look_up(|reader| reader.workspace(key));
     let found = match find()? {
@@ -67,12 +67,12 @@ fn find(call: &Call, home: &Workspace, name: &str) -> Result<Option<Datastore>, 
 
 fn no_such(name: &str) -> Failed {
     let message = format!(
-        "datastore '{name}' does not exist in this workspace; check the name, or list what there is"
+        "datastore '{name}' does not exist in this workspace; check the name, or list the existing ones"
     );
     ArmError::not_found("datastore", message).into()
 }
 
-/// Makes a container of the workspace, or sees that it is there.
+/// Creates a container of the workspace, unless it exists.
 pub async fn ensure(call: &Call, home: &Workspace, container: &str) -> Result<(), Failed> {
     let found = call.app.storage.readers.look_up(|reader| reader.container(container))?;
     if found.is_some_and(|found| found.workspace == home.id) {
@@ -83,7 +83,7 @@ pub async fn ensure(call: &Call, home: &Workspace, container: &str) -> Result<()
     let said = call.app.storage.say(command).await;
     match said.map_err(|why| ArmError::unavailable(why.to_string()))? {
         Ok(_) => Ok(()),
-        // By whom is nobody's business.
+        // The response does not reveal which workspace has it.
         Err(_) => {
             let message = format!("the container name '{container}' is taken; choose another one");
             Err(Refused::conflict("properties.containerName", message).into())
@@ -132,9 +132,8 @@ async fn put(call: &Call, key: WorkspaceKey, name: Box<str>) -> Result<Response,
     if is_new
         && call.app.readers.read(move |reader| reader.datastores(id)).await?.len() >= DATASTORES_MAX
     {
-        let message = format!(
-            "the workspace has {DATASTORES_MAX} datastores, the most there may be; delete some"
-        );
+        let message =
+            format!("the workspace has {DATASTORES_MAX} datastores, the most allowed; delete some");
         return Err(Refused::conflict("datastore", message).into());
     }
     match &mut wanted.spec.account {
@@ -160,7 +159,7 @@ async fn put(call: &Call, key: WorkspaceKey, name: Box<str>) -> Result<Response,
     Ok(response)
 }
 
-/// Where a secret belongs.
+/// The context of a sealed secret, which binds it to its datastore.
 fn place(home: &Workspace, name: &str) -> String {
     format!("datastore {} {}", home.id, name.to_ascii_lowercase())
 }
@@ -202,7 +201,7 @@ async fn secrets(call: &Call, key: WorkspaceKey, name: &str) -> Result<Response,
                 (AccountCredentials::Sas, Some(sas_token)) => Secrets::Sas { sas_token },
                 (AccountCredentials::None, _) => {
                     let message =
-                        "the datastore has no secret: it is opened by the identity of whoever asks";
+                        "the datastore has no secret: it is opened with the identity of the caller";
                     return Err(Refused::conflict("datastore", message).into());
                 }
                 (_, None) => {
@@ -215,11 +214,11 @@ async fn secrets(call: &Call, key: WorkspaceKey, name: &str) -> Result<Response,
     Ok(document(StatusCode::OK, &secrets))
 }
 
-/// The query that opens a container for a while.
+/// A SAS query that gives access to a container for a limited time.
 pub fn signed(call: &Call, container: &str, rights: &[Right], lifetime: Duration) -> String {
     let expires = Wall(clock::stamp() * 1_000_000 + lifetime.as_micros() as u64);
     let mut sas = Sas::new(SasScope::Container, rights, expires);
-    let text = sas.signed_text(container, None, "").expect("a container is always in reach");
+    let text = sas.signed_text(container, None, "").expect("a container can always be signed");
     sas.signature = call.app.keyring.sign_blob_address(&text);
     sas.to_query()
 }
@@ -240,8 +239,8 @@ async fn collect_garbage(call: &Call) -> Result<Response, Failed> {
         if let storage::GarbageError::BackUp = failed {
             return ArmError::unavailable(failed.to_string());
         }
-        tracing::error!(error = %ErrorChain(&failed), "cannot look for unwanted files");
-        ArmError::unavailable("the files could not be looked through; see the server's log")
+        tracing::error!(error = %ErrorChain(&failed), "cannot look for unreferenced files");
+        ArmError::unavailable("the files could not be examined; see the server's log")
     })?;
     let Removed { files, bytes, kept } = swept;
     let swept = Collected { files, bytes, kept, dry_run: wanted.dry_run };

@@ -1,4 +1,4 @@
-//! Templates: carried out as a whole or not at all.
+//! Template deployments, which are carried out completely or not at all.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,12 @@ pub async fn handle(call: &Call, method: &str, route: DeploymentRoute) -> Result
         ("GET", DeploymentRoute::Status { home, name, id }) => {
             let found = find(call, &home, &name).await?;
             if found.deployment.id.to_string() != *id {
-                return Err(no_such("operation", &id, "the deployment was made again").into());
+                return Err(no_such(
+                    "operation",
+                    &id,
+                    "the deployment was replaced by a newer one",
+                )
+                .into());
             }
             let status = deployment::status(&found.progress());
             Ok(with_retry_after(document(StatusCode::OK, &status)))
@@ -69,7 +74,7 @@ pub async fn handle(call: &Call, method: &str, route: DeploymentRoute) -> Result
     }
 }
 
-/// A deployment with what is known of what it waits for.
+/// A deployment with the state of the operations that it waits for.
 struct Found {
     deployment: Deployment,
     operations: Vec<Operation>,
@@ -92,7 +97,7 @@ fn with_operations(reader: &mut WorldReader, deployment: Deployment) -> Result<F
     Ok(Found { deployment, operations })
 }
 
-/// Whoever may not see a deployment is told that there is none.
+/// A deployment that the caller may not see is reported as missing.
 async fn find(call: &Call, home: &Home, name: &str) -> Result<Found, Failed> {
     let (scope, wanted) = (home.scope(), name.to_owned());
     let read = move |reader: &mut WorldReader| {
@@ -108,7 +113,7 @@ fn no_such(what: &str, name: &str, remedy: &str) -> ArmError {
     ArmError::deployment_not_found(format!("{what} '{name}' does not exist; {remedy}"))
 }
 
-/// Outputs may tell of anything in the group, so a role on a part of it is not enough.
+/// Outputs may reveal anything in the group, so a role on a part of it is not enough.
 fn sees(call: &Call, deployment: &Deployment) -> bool {
     deployment.by.object_id == call.caller.object_id || call.may(Action::Read, &deployment.scope())
 }
@@ -120,12 +125,12 @@ async fn list(call: &Call, home: &Home) -> Result<Response, Failed> {
     };
     let (scope, size) = (home.scope(), call.page_size(LARGE)?);
     let mut all = call.app.readers.read(move |reader| reader.deployments(&scope)).await?;
-    // Later ones have larger ids, and come first.
+    // Later deployments have larger ids, and come first.
     let key = |found: &Deployment| format!("{:016x}", u64::MAX - found.id.0);
     let after = call.query.skip().unwrap_or("");
     all.retain(|found| sees(call, found) && key(found).as_str() > after);
     all.sort_by_key(key);
-    // Only what is shown is looked into: how far a deployment is takes a read for each instance in it.
+    // Only the deployments on this page are examined, because the progress of each takes a read per instance in it.
     let read = move |reader: &mut WorldReader| {
         let mut page = Vec::new();
         for found in all {
@@ -163,7 +168,7 @@ async fn put(call: &Call, home: Home, name: Box<str>) -> Result<Response, Failed
     let version = call.query.api_version().unwrap_or("2020-06-01");
     let route = Route::Deployments(DeploymentRoute::Status { home, name, id });
     let url =
-        route.url(&call.app.base_url, &[("api-version", version)]).expect("it has an address");
+        route.url(&call.app.base_url, &[("api-version", version)]).expect("a deployment has a URL");
     let status = if known.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     let answer = document(status, &deployment::document(&found.progress()));
     Ok(with_operation(answer, &url))
@@ -182,7 +187,7 @@ async fn delete(call: &Call, home: &Home, name: &str) -> Result<Response, Failed
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// What somebody else had carried out is replaced and forgotten only by who manages the group.
+/// A deployment by another user may be replaced or deleted only by a caller who manages the group.
 fn check_own(call: &Call, known: &Deployment) -> Result<(), ArmError> {
     if known.by.object_id == call.caller.object_id {
         return Ok(());
@@ -191,7 +196,7 @@ fn check_own(call: &Call, known: &Deployment) -> Result<(), ArmError> {
     auth::authorize(&call.app, &call.caller, &need)
 }
 
-/// Reads the template, checks that the caller may make everything in it, and has it made, or only tried.
+/// Reads the template, checks that the caller may create everything in it, and carries it out, or only validates it.
 async fn carry_out(
     call: &Call,
     home: Home,
@@ -199,7 +204,7 @@ async fn carry_out(
     is_trial: bool,
 ) -> Result<(Deployment, Vec<Foreseen>), Failed> {
     let seed = secrets::random();
-    // Passwords take long to digest, so nobody's are before it is known that they may.
+    // Passwords take long to hash, so permission is checked first.
     let mut plan = read(call, &home, &name, seed, &|_| String::new())?;
     for need in needs(&plan, &home) {
         auth::authorize(&call.app, &call.caller, &need)?;
@@ -249,7 +254,7 @@ async fn carry_out(
     }
 }
 
-/// As Azure does, a deployment wants its group to be there, unless naming things is enough to have them.
+/// As in Azure, the group of a deployment must exist, unless groups are created on first use.
 fn read(
     call: &Call,
     home: &Home,
@@ -291,8 +296,8 @@ fn has_passwords(plan: &Plan) -> bool {
     })
 }
 
-/// What each of the resources needs when it is made by itself. A template that makes nothing still is
-/// something in the group.
+/// The permissions that each resource needs when it is created by itself. A template without resources still needs
+/// permission on the group.
 fn needs(plan: &Plan, home: &Home) -> Vec<Need> {
     if plan.steps.is_empty() {
         return vec![Need::To(Action::ManageWorkspaces, home.scope())];

@@ -14,7 +14,7 @@ use crate::http::auth;
 use crate::http::respond::document;
 use crate::readers::WorldReader;
 
-/// Lines of the log on one page, and how many are looked at to find them.
+/// The number of log entries on one page, and how many are read at a time to find them.
 const ACTIVITY_PAGE: usize = 200;
 const ACTIVITY_BATCH: usize = 1_000;
 
@@ -47,7 +47,7 @@ async fn ask(call: &Call, request: GovernanceRequest) -> Result<Reply, Failed> {
     call.tell(Input::ChangeEstate(Box::new(request))).await
 }
 
-/// What holds on a scope: the locks on it, above it and below it, as far as the caller may read there.
+/// The locks that apply to a scope: those on it, above it and below it, as far as the caller may read there.
 fn locks(call: &Call, scope: Scope) -> Result<Response, Failed> {
     let governance = call.app.live.governance();
     let value = governance
@@ -59,14 +59,15 @@ fn locks(call: &Call, scope: Scope) -> Result<Response, Failed> {
     call.page(&Route::Governance(GovernanceRoute::Locks(scope)), value)
 }
 
-/// Whoever has a role on something has to know which locks hold it.
+/// A caller with a role on a resource must be able to see which locks apply to it.
 fn sees(call: &Call, scope: &Scope) -> bool {
     auth::sees(&call.app, &call.caller, scope)
 }
 
 fn get_lock(call: &Call, scope: &Scope, name: &str) -> Result<Response, Failed> {
     let governance = call.app.live.governance();
-    let missing = || ArmError::not_found("name", "there is no such lock there; list the locks");
+    let missing =
+        || ArmError::not_found("name", "there is no such lock on this scope; list the locks");
     let found = governance.lock(scope, name).ok_or_else(missing)?;
     Ok(document(StatusCode::OK, &lock::document(found)))
 }
@@ -116,7 +117,7 @@ async fn activity(call: &Call, subscription: Option<Box<str>>) -> Result<Respons
     Ok(document(StatusCode::OK, &Page::new(value.collect(), next)))
 }
 
-/// The groups of a subscription, or all, that the caller has a role in.
+/// The resource groups of a subscription, or of all, in which the caller has a role.
 pub fn groups<'e>(
     call: &'e Call,
     governance: &'e Governance,

@@ -1,4 +1,4 @@
-//! Run history: jobs as clients read them while they stream, and when they download.
+//! Run history: the view of jobs that clients use to stream logs and to download outputs.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ async fn run_data(call: &Call, key: &WorkspaceKey) -> Result<Response, Failed> {
     Ok(document(StatusCode::OK, &RunData { run_metadata }))
 }
 
-/// Where what jobs left by name is. What is not known is left out, as Azure does.
+/// The URIs of named outputs. As in Azure, unknown ones are left out.
 async fn resolve(call: &Call, key: &WorkspaceKey) -> Result<ResolvedUris, Failed> {
     home(call, key).await?;
     let mut values = BTreeMap::new();

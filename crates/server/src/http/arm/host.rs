@@ -1,4 +1,4 @@
-//! Hosts: the machines that nodes are made on, and tickets for others.
+//! The hosts on which nodes run, and join tokens for new ones.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -47,10 +47,7 @@ fn list(call: &Call) -> Result<Response, Failed> {
 fn show(call: &Call, name: &str) -> Result<Response, Failed> {
     let hosts = call.app.live.hosts();
     let found = hosts.host(&host::host_name(name)?).ok_or_else(|| {
-        ArmError::not_found(
-            "name",
-            "there is no such host; `muster host list` shows which there are",
-        )
+        ArmError::not_found("name", "there is no such host; `muster host list` shows all hosts")
     })?;
     Ok(document(StatusCode::OK, &shown(call, found)))
 }
@@ -75,11 +72,11 @@ async fn remove(call: &Call, name: &str, is_forced: bool) -> Result<Response, Fa
     Ok(StatusCode::OK.into_response())
 }
 
-/// The secret leaves in this answer, and only its digest stays.
+/// The response contains the secret; only its digest is stored.
 async fn issue(call: &Call) -> Result<Response, Failed> {
     let wanted = host::parse_ticket(&call.body)?;
     let (secret, digest) = tokens::new_ticket().map_err(|failed| {
-        tracing::error!(error = %failed, "no random numbers");
+        tracing::error!(error = %failed, "cannot get random numbers");
         Failed(ArmError::internal("no-random-numbers"))
     })?;
     let host::TicketRequest { intent, host, good_for } = wanted;

@@ -1,4 +1,4 @@
-//! Command jobs: submit, show, list, cancel, and run history's view of them.
+//! Command jobs: submit, show, list, cancel, and their view in run history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::readers::WorldReader;
 use crate::secrets;
 use crate::{clock, environments};
 
-/// Jobs of one page that are asked why they wait: each takes a moment of the writer's time.
+/// The number of jobs on a page whose wait reasons are computed; each takes some of the writer's time.
 const EXPLAINED_MAX: usize = 100;
 
 pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
@@ -40,7 +40,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         return Ok(document(StatusCode::OK, &shown(call, &facts(&workspace, &view, None))));
     }
     let notes = notes_on(call, &workspace, &spec).await?;
-    // Everything about a new job is known here: whoever submits wants the answer at once.
+    // Everything about a new job is known here, so the response does not wait for a read.
     let facts = JobFacts {
         workspace: &workspace,
         job: &job,
@@ -54,7 +54,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
     Ok(document(StatusCode::CREATED, &shown(call, &facts)))
 }
 
-/// Whether it would be accepted, but for its name and for files that are not sent yet.
+/// Checks whether a job would be accepted, apart from its name and files that have not been sent yet.
 pub async fn check(
     call: &Call,
     workspace: WorkspaceKey,
@@ -67,7 +67,7 @@ pub async fn check(
     }
 }
 
-/// What the body asks for.
+/// Reads the request from the body.
 async fn request(
     call: &Call,
     workspace: &WorkspaceKey,
@@ -94,7 +94,7 @@ async fn request(
     Ok((request, spec))
 }
 
-/// The job with the address of its page, which clients show as the studio's.
+/// The job with the URL of its page, which clients show as the studio's.
 fn shown(call: &Call, facts: &JobFacts<'_>) -> JobResource {
     let mut resource = job::resource(facts);
     let page = studio::url(&call.app.base_url, facts.workspace, &resource.name);
@@ -154,7 +154,7 @@ pub(super) fn facts<'a>(
     }
 }
 
-/// What whoever submits or looks at a job should know of its compute.
+/// Notes about the compute for the user who submits or views a job.
 async fn notes_on(
     call: &Call,
     workspace: &WorkspaceKey,
@@ -164,13 +164,13 @@ async fn notes_on(
     let found = call.app.readers.read(move |reader| reader.cluster(&key, compute.as_str())).await?;
     let Some(view) = found else { return Ok(Vec::new()) };
     Ok(match spec.is_serverless() {
-        // The rest is about settings of a compute, and this one has none that people could change.
+        // The other notes are about settings of a compute, and users cannot change those of a serverless one.
         true => cluster::gpu_note(call, workspace, &view).into_iter().collect(),
         false => cluster::notes_for_job(call, workspace, &view, spec),
     })
 }
 
-/// Every reason why it waits, if it does.
+/// All wait reasons of a job, if it waits.
 async fn wait_reason(call: &Call, view: &JobView) -> Result<Option<Waits>, Failed> {
     if !matches!(view.job.phase(), JobPhase::Queued | JobPhase::Starting) {
         return Ok(None);
@@ -178,7 +178,7 @@ async fn wait_reason(call: &Call, view: &JobView) -> Result<Option<Waits>, Faile
     Ok(Waits::of(&call.app.writer.why(&call.caller, view.job.id).await?))
 }
 
-/// The same for a page of jobs; of very many that wait, for the first of them.
+/// The same for a page of jobs. If very many of them wait, only for the first of those.
 async fn wait_reasons(call: &Call, views: &[JobView]) -> Result<BTreeMap<JobId, Waits>, Failed> {
     let waiting = views.iter().filter(|view| view.job.phase() == JobPhase::Queued);
     let ids: Vec<JobId> = waiting.map(|view| view.job.id).take(EXPLAINED_MAX).collect();
@@ -216,8 +216,8 @@ fn archived(view: View) -> Archived {
     }
 }
 
-/// What it left is removed once the delete is on disk: a delete that is refused changes nothing. Named outputs stay, as other
-/// jobs and assets may be made of them.
+/// The files of the job are removed once the delete is on disk, so a delete that is refused changes nothing. Named
+/// outputs are kept, because other jobs and assets may use them.
 pub async fn delete(
     call: &Call,
     workspace: WorkspaceKey,
@@ -235,7 +235,7 @@ pub async fn delete(
     let edit = JobEdit { workspace, name, action: JobAction::Delete, known: None };
     let told = call.tell(Input::EditJob(Box::new(edit))).await;
     if let (Err(Failed(refused)), Some(job)) = (&told, &job)
-        // Otherwise it may have been deleted.
+        // After an internal error, the job may have been deleted.
         && refused.status != StatusCode::INTERNAL_SERVER_ERROR.as_u16()
     {
         removal::give_up(app, job.id).await;
@@ -260,7 +260,7 @@ fn unremoved(failed: ArtifactError) -> Failed {
         ArtifactError::Storage(unavailable) => unavailable.into(),
         ArtifactError::Store(failed) => failed.into(),
         failed => {
-            tracing::error!(error = %ErrorChain(&failed), "what a job left cannot be removed");
+            tracing::error!(error = %ErrorChain(&failed), "cannot remove the files of a job");
             Failed(ArmError::internal("artifacts"))
         }
     }
@@ -324,7 +324,7 @@ pub async fn attempts(
     Ok(document(StatusCode::OK, &shown))
 }
 
-/// The logs of the present attempt, or of the last one.
+/// The log URLs of the current attempt, or of the last one.
 fn log_urls(call: &Call, view: &JobView) -> BTreeMap<String, String> {
     let last = || view.attempts.last().map(|attempt| (attempt.epoch, attempt.members.len()));
     let attempt = view.job.attempt().map(|attempt| (attempt.epoch, attempt.members.len()));
@@ -344,7 +344,7 @@ mod tests {
     use crate::storage::Unavailable;
 
     #[test]
-    fn a_storage_that_cannot_write_is_no_bug_and_worth_another_try() {
+    fn a_storage_that_cannot_write_is_no_bug_and_can_be_retried() {
         for why in [Unavailable::Full, Unavailable::OnReserve, Unavailable::ReadOnly] {
             let answer = unremoved(ArtifactError::Storage(why));
             assert_eq!(answer.0.status, 503);

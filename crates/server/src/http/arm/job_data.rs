@@ -1,4 +1,4 @@
-//! What a job names, found: its code, its inputs, where its outputs go.
+//! Resolves the references of a job: its code, its inputs, and the places of its outputs.
 
 use muster_core::model::{
     AssetKind, DataKind, DataLocation, JobEnvironment, Registration, Source, Workspace,
@@ -15,16 +15,16 @@ use super::build_context::BuildContext;
 use crate::app::App;
 use crate::artifacts;
 
-/// Looks things up by their keys, each at once.
+/// Looks up the assets, datastores and jobs of a workspace.
 pub struct Names<'a> {
     pub app: &'a App,
     pub home: &'a Workspace,
 }
 
-/// Where a web address leads in the storage of this server, if it does and the workspace may use it.
+/// The place in this server's storage that a URL leads to, if there is one and the workspace may use it.
 pub fn place_of(app: &App, home: &Workspace, uri: &str) -> Option<DataLocation> {
     let path = uri.strip_prefix(&*app.files_url)?;
-    // What opens it says nothing about where it is.
+    // The query contains credentials, which are not part of the place.
     let path = path.split(['?', '#']).next().unwrap_or(path);
     let Address { container, blob } = Address::parse(path).ok()?;
     let found = app.storage.readers.look_up(|reader| reader.container(&container)).ok()??;
@@ -41,8 +41,8 @@ fn below(path: &str, rest: &str) -> Box<str> {
     }
 }
 
-/// Said where the node would only fail.
-const NO_EGRESS: &str = "it is outside of this server, and its nodes reach nothing there (egress = false); put the data into a \
+/// Refused at submission, because the job could only fail on the node.
+const NO_EGRESS: &str = "it is outside this server, and its nodes have no internet access (egress = false); put the data into a \
                          datastore of this server, or have the operator set egress = true";
 const TRY_AGAIN: &str = "it could not be looked up; try again";
 
@@ -57,13 +57,13 @@ impl Names<'_> {
         }
         let found = self.app.readers.look_up(|reader| reader.datastore(self.home.id, datastore));
         let found = found.map_err(|_| TRY_AGAIN.to_owned())?.ok_or_else(|| {
-            "there is no such datastore in this workspace; `muster datastore list` shows what there is"
+            "there is no such datastore in this workspace; `muster datastore list` shows all datastores"
                 .to_owned()
         })?;
         match found.about.account {
             None => Ok(found.about.container),
             Some(_) => Err(
-                "the datastore is an account elsewhere, which jobs cannot use here; copy the data to a datastore \
+                "the datastore is an account outside this server, which jobs cannot use; copy the data to a datastore \
                  of this server"
                     .to_owned(),
             ),
@@ -112,12 +112,12 @@ impl Names<'_> {
             }
             asset::AssetLocation::Url(url) if url.starts_with(&*self.app.files_url) => {
                 let place = place_of(self.app, self.home, url);
-                Source::Blobs(place.ok_or("it is in no container of this workspace")?)
+                Source::Blobs(place.ok_or("it is not in a container of this workspace")?)
             }
             asset::AssetLocation::Url(url) => match self.own_address(url) {
                 Some(own) => {
                     let place = place_of(self.app, self.home, &own);
-                    Source::Blobs(place.ok_or("it is in no container of this workspace")?)
+                    Source::Blobs(place.ok_or("it is not in a container of this workspace")?)
                 }
                 None => {
                     let source = asset::source_elsewhere(url, kind)?;
@@ -130,14 +130,14 @@ impl Names<'_> {
         })
     }
 
-    /// What an address with `wasbs` or `abfss` is on the web, if it leads to this server's storage.
+    /// The URL that corresponds to a `wasbs` or `abfss` address, if that leads to this server's storage.
     fn own_address(&self, url: &str) -> Option<String> {
         let address = StorageAddress::parse(url)?;
         let own = self.app.files_url.split_once("://")?.1;
         if !address.host.eq_ignore_ascii_case(own) {
             return None;
         }
-        // An account of ours has a part of the path, which the container follows on the web.
+        // In an address of this server, the account is the first part of the path, followed by the container.
         let (first, rest) = address.path.split_once('/').unwrap_or((address.path, ""));
         let path = if first.contains(".blob.") { rest } else { address.path };
         Some(format!("{}/{}/{path}", self.app.files_url, address.container))
@@ -145,7 +145,7 @@ impl Names<'_> {
 }
 
 impl Names<'_> {
-    /// What a Dockerfile and its context in our storage amount to.
+    /// The environment of a Dockerfile and its context in this server's storage.
     fn built(&self, id: &str, build: &asset::Build) -> Result<JobEnvironment, String> {
         let place = asset::AssetLocation::parse(&build.context_uri, self.key());
         let place = place.map_err(|why| why.to_string())?;
@@ -157,7 +157,7 @@ impl Names<'_> {
                     .to_owned());
             }
         };
-        // The files of a context may be many, and elsewhere: they are waited for.
+        // The files of a context may be many, and in an object store, so reading them blocks.
         tokio::task::block_in_place(|| {
             let context = BuildContext::open(self.app, self.home, &place)?;
             let text = context.dockerfile(&build.dockerfile_path)?;
@@ -171,14 +171,14 @@ impl Resolve for Names<'_> {
     fn code(&self, id: &str) -> Result<DataLocation, String> {
         let reference = Reference::parse(AssetKind::Code, id, self.key());
         let Body::Code(code) = self.asset(&reference.map_err(|why| why.to_string())?)? else {
-            return Err("it is no code".to_owned());
+            return Err("it is not code".to_owned());
         };
         place_of(self.app, self.home, &code.code_uri).ok_or_else(|| {
             "its files are not in the storage of this server; upload it again".into()
         })
     }
 
-    /// One of the workspace; or one that comes with the service or a registry, for which something stands in.
+    /// An environment of the workspace, or the substitute for one of the service or a registry.
     fn environment(&self, id: &str) -> Result<JobEnvironment, String> {
         let words = |why: ArmError| why.to_string();
         let environments = &self.app.environments;
@@ -190,10 +190,10 @@ impl Resolve for Names<'_> {
             Err(why) => return Err(why.to_string()),
         };
         let Body::Environment(body) = self.asset(&reference)? else {
-            return Err("it is no environment".to_owned());
+            return Err("it is not an environment".to_owned());
         };
         match (&body.conda_file, &body.image, &body.build) {
-            // It looks through the folders of the machine for its Python.
+            // This searches the folders of the machine for Python.
             (Some(conda), image, _) => tokio::task::block_in_place(|| {
                 environments.resolve_conda(id, conda, image.as_deref()).map_err(words)
             }),
@@ -219,7 +219,7 @@ impl Resolve for Names<'_> {
         self.source_at(&place.map_err(|why| why.to_string())?, kind)
     }
 
-    /// What may be in the way by then is found out then: others register too.
+    /// Conflicts with other registrations are found when the output is registered.
     fn registration(&self, kind: DataKind, wanted: &Registration) -> Result<(), String> {
         let Some(version) = wanted.version.as_deref() else { return Ok(()) };
         let (home, kind) = (self.home.id, kind.asset());
@@ -228,8 +228,8 @@ impl Resolve for Names<'_> {
         match found.map_err(|_| TRY_AGAIN.to_owned())? {
             None => Ok(()),
             Some(_) => Err(format!(
-                "it has a version '{version}' already, and versions are never changed; choose another version, or \
-                 none for the next one"
+                "it already has a version '{version}', and versions are never changed; choose another version, or \
+                 omit it to get the next one"
             )),
         }
     }

@@ -1,6 +1,6 @@
-//! Resource manager's own documents: subscriptions, groups, providers, and lists of anything.
+//! Documents of the resource manager itself: subscriptions, groups, providers, and lists of any resources.
 //!
-//! Subscriptions and groups are those in which the caller has a role.
+//! A caller sees the subscriptions and groups in which it has a role.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use crate::Workspaces;
 use crate::http::respond::document;
 use crate::readers::WorldReader;
 
-/// Clusters that are read at a time.
+/// How many clusters are read at a time.
 const BATCH: usize = 500;
 
 pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response, Failed> {
@@ -27,7 +27,7 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
             let names = distinct(governance::groups(call, &governance, None));
             let found = names.iter().map(|name| manager::subscription(name, tenant));
             let found = found.map(|found| (found.id.to_lowercase(), found));
-            // After all others, so that no client takes one of them for the default.
+            // They come after all others, so that no client takes one of them as its default.
             let more = placeholders(call).filter(|id| !has(&names, id));
             let more = more.map(|id| (format!("~{id}"), manager::placeholder(id, tenant)));
             let found = found.chain(more).collect();
@@ -115,7 +115,7 @@ async fn workspaces(call: &Call, subscription: &str) -> Result<Vec<Workspace>, F
     Ok(found)
 }
 
-/// Subscriptions that are listed although nothing is in them: where naming a workspace is enough for it to be there.
+/// Subscriptions that are listed although they are empty, because workspaces are created in them on first use.
 fn placeholders(call: &Call) -> impl Iterator<Item = &'static str> {
     let is_open = call.app.workspaces == Workspaces::OnFirstUse
         && call.may(Action::ManageWorkspaces, &Scope::Everything);
@@ -126,7 +126,7 @@ fn has(names: &[&str], wanted: &str) -> bool {
     names.iter().any(|name| name.eq_ignore_ascii_case(wanted))
 }
 
-/// The subscriptions of these groups without regard to their case, each as it was first written.
+/// The subscriptions of these groups, ignoring case, each as it was first written.
 fn distinct<'e>(groups: impl Iterator<Item = &'e ResourceGroup>) -> Vec<&'e str> {
     let mut names: Vec<&str> = groups.map(|group| &*group.subscription).collect();
     names.sort_by_key(|name| name.to_ascii_lowercase());
@@ -134,7 +134,7 @@ fn distinct<'e>(groups: impl Iterator<Item = &'e ResourceGroup>) -> Vec<&'e str>
     names
 }
 
-/// Where something can be, and where workspaces are.
+/// The regions in which resources can be created, and those of existing workspaces.
 fn locations(call: &Call, workspaces: &[Workspace]) -> Vec<String> {
     let mut names: Vec<String> = call.app.regions.iter().map(str::to_owned).collect();
     names.extend(workspaces.iter().map(|workspace| workspace.location.to_string()));

@@ -1,7 +1,7 @@
-//! Pages of lists: one way for all of them.
+//! Paging, the same for all lists.
 //!
-//! A page ends with the key of its last item, and the next one begins behind that key. So whatever comes or goes
-//! meanwhile, nothing is shown twice, and nothing that was there all the time is left out.
+//! A page ends with the key of its last item, and the next page begins after that key. So even if items are created or
+//! deleted in the meantime, none is shown twice, and no item that existed throughout is left out.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -11,12 +11,12 @@ use serde::Serialize;
 use super::{Call, Failed};
 use crate::http::respond::document;
 
-/// As many as Azure puts on a page of small things.
+/// The page size of Azure for small items.
 pub const SMALL: usize = 1_000;
-/// Of larger ones: jobs and computes.
+/// The page size for larger items: jobs and computes.
 pub const LARGE: usize = 100;
 
-/// What the next page has to be asked with again.
+/// Query parameters that the URL of the next page repeats.
 const KEPT: [&str; 9] = [
     "api-version",
     "$filter",
@@ -30,19 +30,19 @@ const KEPT: [&str; 9] = [
 ];
 
 impl Call {
-    /// What `$top` asks for, up to a page.
+    /// The page size that `$top` requests, limited to `most`.
     pub fn page_size(&self, most: usize) -> Result<usize, Failed> {
         Ok(page_size(&self.query, most)?)
     }
 
-    /// The address of the page behind `token`.
+    /// The URL of the page after `token`.
     pub fn next_link(&self, route: &Route, token: &str) -> Option<String> {
         let kept = KEPT.into_iter().filter_map(|key| Some((key, self.query.get(key)?)));
         let query: Vec<_> = kept.chain([("$skipToken", token)]).collect();
         route.url(&self.app.base_url, &query)
     }
 
-    /// One page of a list that is all there, each item with the key that it is sorted by.
+    /// One page of a list that is completely in memory, in which each item has the key that it is sorted by.
     pub fn page<T: Serialize>(
         &self,
         route: &Route,
@@ -52,7 +52,7 @@ impl Call {
         Ok(document(StatusCode::OK, &Page::new(value, next)))
     }
 
-    /// The items of that page, and the address of the next.
+    /// The items of that page, and the URL of the next.
     pub fn cut<T>(
         &self,
         route: &Route,

@@ -1,4 +1,4 @@
-//! What became of a compute's bad nodes.
+//! The post-mortems of a compute's failed and lost nodes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use muster_wire::{ArmError, Page};
 use super::{Call, Failed, cluster};
 use crate::http::respond::document;
 
-/// The newest first. There are so few that they are one page.
+/// Newest first. There are so few that they fit on one page.
 pub async fn list(
     call: &Call,
     workspace: WorkspaceKey,
@@ -34,8 +34,8 @@ pub async fn get(
         ArmError::not_found(
             "node",
             format!(
-                "there is no post-mortem of node '{node}' of compute '{compute}': it lives, left in peace, or is too \
-                 long ago; list those that there are"
+                "there is no post-mortem of node '{node}' of compute '{compute}': it is running, ended normally, or \
+                 ended too long ago; list the existing ones"
             ),
         )
     };
@@ -51,6 +51,6 @@ async fn all(
     let found = call.app.readers.read(move |reader| reader.cluster(&key, &wanted)).await?;
     let cluster = found.ok_or_else(|| cluster::no_such(workspace, compute))?.cluster.id;
     let kept = Arc::clone(&call.app.post_mortems);
-    // It fails only if it panics, and then nothing is known.
+    // This fails only if the thread panics, and then there is nothing to show.
     Ok(tokio::task::spawn_blocking(move || kept.of(cluster)).await.unwrap_or_default())
 }

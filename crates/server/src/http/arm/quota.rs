@@ -1,4 +1,4 @@
-//! What a region offers: sizes, limits, and what is taken of them.
+//! The VM sizes and limits of a region, and how much of them is used.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -44,14 +44,14 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
     let Reply::Quota { quota, verdicts } = reply else { return Err(unexpected(&reply)) };
     let defaults = call.app.default_limits;
     let updated = verdicts.iter().map(|(name, verdict)| {
-        // What was not set is as it was.
+        // A limit that was not set is unchanged.
         let limit = quota.limits.get(name).copied().or_else(|| defaults.of(name));
         quota::updated(region, name, limit, *verdict)
     });
     Ok(document(StatusCode::OK, &Page::whole(updated.collect())))
 }
 
-/// What a workspace has used of its limits: nothing, before its first use.
+/// How much of its limits a workspace uses; a workspace that does not exist yet uses nothing.
 pub async fn of_workspace(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let workspace = call.app.readers.look_up(|reader| reader.workspace(&key))?.map(|it| it.id);
     let queued = call.app.writer.queued(&call.caller, workspace).await?;
@@ -59,7 +59,7 @@ pub async fn of_workspace(call: &Call, key: WorkspaceKey) -> Result<Response, Fa
         Some(workspace) => stored(&call.app, workspace).await?,
         None => (Stored::default(), call.app.blobs.no_figures()),
     };
-    // No limit is the largest number.
+    // The largest number means that there is no limit.
     let limit = |most: u32| Some(most).filter(|most| *most < u32::MAX);
     let figures = WorkspaceFigures {
         stored_bytes: counted.bytes,
@@ -75,7 +75,8 @@ pub async fn of_workspace(call: &Call, key: WorkspaceKey) -> Result<Response, Fa
     Ok(document(StatusCode::OK, &Page::whole(figures.rows())))
 }
 
-/// To count it costs what the workspace has, so each is counted once at a time. Others do not wait for that.
+/// Counting takes longer the more a workspace has, so each workspace is counted once at a time. Other workspaces do not
+/// wait.
 async fn stored(app: &App, workspace: WorkspaceId) -> Result<(Stored, Figures), Failed> {
     let _turn = app.usage_turns.turn(workspace).await;
     let stored = app.storage.readers.read(move |reader| reader.stored(workspace)).await?;
@@ -85,7 +86,7 @@ async fn stored(app: &App, workspace: WorkspaceId) -> Result<(Stored, Figures), 
     Ok((stored, counted.map_err(|failed| trees::refusal(&failed))?))
 }
 
-/// The same in every region: the catalogue knows none.
+/// The same in every region, because the catalogue does not distinguish regions.
 pub fn vm_sizes(call: &Call) -> Response {
     let sizes = call.app.catalogue.iter();
     let kind = call.query.get("compute-type");
@@ -100,7 +101,7 @@ mod tests {
     use crate::Limits;
     use crate::run::in_test::InTest;
 
-    /// To count one that has many files takes long.
+    /// Counting a workspace with many files takes long.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn counting_one_workspace_holds_up_no_other() {
         let server = InTest::open(Limits::default()).await;
@@ -109,6 +110,6 @@ mod tests {
         let _counting = app.usage_turns.turn(slow).await;
         let patience = Duration::from_secs(5);
         let counted = tokio::time::timeout(patience, stored(&app, other)).await;
-        assert!(counted.expect("it does not wait").is_ok());
+        assert!(counted.expect("the other workspace does not wait").is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Files that jobs bring: a list of them first, then what the server misses.
+//! Uploads of the files that jobs bring: a file list first, then the files that the server does not have yet.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::http::trees::Form;
 use crate::http::{body, trees};
 use crate::room::Kind;
 
-/// More than any code base; data belongs elsewhere.
+/// More than any code base has; data belongs in a datastore.
 const CODE_BYTES_MAX: u64 = 2 << 30;
 
 pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Response, Failed> {
@@ -38,9 +38,9 @@ pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Respons
     Ok(document(StatusCode::OK, &Missing { missing: listed.missing }))
 }
 
-/// Unlike every other body, this one is not read as a whole.
+/// Unlike all other bodies, this one is not read as a whole.
 pub async fn put_blob(app: &Arc<App>, route: &Route, content: Body) -> Result<Response, Failed> {
-    let Route::Blob { workspace, digest } = route else { unreachable!("asked for a blob") };
+    let Route::Blob { workspace, digest } = route else { unreachable!("the route is a blob") };
     let ready = digest
         .parse::<BlobId>()
         .map_err(|_| Failed(no_digest("digest", digest)))
@@ -58,11 +58,11 @@ pub async fn put_blob(app: &Arc<App>, route: &Route, content: Body) -> Result<Re
     }
 }
 
-/// A job may only bring what is all there.
+/// Checks that all files that a job brings have been uploaded.
 pub async fn check_code(app: &App, key: &WorkspaceKey, code: TreeId) -> Result<(), Failed> {
     let missing = || {
         let message = format!(
-            "the files {code} that the job brings are not here; send them first, as `muster job create --code` \
+            "the files {code} of the job have not been uploaded; send them first, as `muster job create --code` \
              does"
         );
         Failed(ArmError::invalid_property(muster_wire::job::property::CODE, message))
@@ -88,6 +88,6 @@ fn no_digest(target: &str, text: &str) -> ArmError {
     let shown: String = text.chars().take(80).collect();
     ArmError::invalid_property(
         target,
-        format!("'{shown}' is no digest (BLAKE3); give 64 hex digits"),
+        format!("'{shown}' is not a BLAKE3 digest; give 64 hex digits"),
     )
 }

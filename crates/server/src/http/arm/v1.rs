@@ -1,4 +1,4 @@
-//! What only azureml-core (SDK v1) asks for.
+//! Requests that only azureml-core (SDK v1) sends.
 
 use axum::http::StatusCode;
 use axum::response::Response;

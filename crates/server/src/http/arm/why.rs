@@ -1,4 +1,4 @@
-//! Why a job waits, and why a cluster is as large as it is.
+//! Explains why a job is waiting, and why a cluster has its current size.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use muster_wire::why::{self, WhyDocument};
 use super::{Call, Failed, cluster, job};
 use crate::http::respond::document;
 
-/// Names of people that an advice has.
+/// How many users the advice names.
 const ASKED_MAX: usize = 3;
 
 pub async fn job(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     let view = job::find(call, &workspace, &name).await?;
     let reasons = call.app.writer.why(&call.caller, view.job.id).await?;
-    // One that does not wait says what it does, as of after the question: it may have just begun.
+    // A job that does not wait is read again after the question, because it may have just started.
     let view = match reasons.is_empty() {
         true => job::find(call, &workspace, &name).await?,
         false => view,
@@ -42,7 +42,7 @@ pub async fn compute(
     let found = found.ok_or_else(|| cluster::no_such(&workspace, &name))?;
     let reasons = call.app.writer.why_cluster(&call.caller, found.cluster.id).await?;
     if reasons.is_empty() {
-        // It went in the meantime.
+        // The compute was deleted in the meantime.
         return Err(cluster::no_such(&workspace, &name).into());
     }
     let mut notes = cluster::notes_on(call, &workspace, &found);
@@ -51,14 +51,15 @@ pub async fn compute(
     Ok(document(StatusCode::OK, &with_advice(call, &workspace, &reasons, found)))
 }
 
-/// A store that cannot take new work concerns everybody, also those for whom it is no reason to wait.
+/// A note about a store that does not accept new work. It concerns all users, even if it is not the reason for this
+/// wait.
 async fn store_note(call: &Call, reasons: &[Reason]) -> Result<Option<String>, Failed> {
     let is_told = reasons.iter().any(|reason| matches!(reason, Reason::Store(_)));
     let trouble = call.app.writer.store_trouble().await?.filter(|_| !is_told);
     Ok(trouble.map(|trouble| Reason::Store(trouble).to_string()))
 }
 
-/// Says whom to ask where the caller may not follow the advice.
+/// Adds whom to ask, if the caller may not follow the advice.
 fn with_advice(
     call: &Call,
     workspace: &WorkspaceKey,
@@ -72,7 +73,7 @@ fn with_advice(
     found
 }
 
-/// What following an advice takes, and where.
+/// The permission that following the advice requires, and its scope.
 fn needs(workspace: &WorkspaceKey, remedy: &Remedy) -> Option<(Action, Scope)> {
     match remedy {
         Remedy::SetMaximum { .. }
@@ -94,7 +95,7 @@ fn needs(workspace: &WorkspaceKey, remedy: &Remedy) -> Option<(Action, Scope)> {
     }
 }
 
-/// Nobody, if the caller may.
+/// The users who have the permission; `None` if the caller has it.
 fn whom(call: &Call, action: Action, scope: &Scope) -> Option<String> {
     if call.may(action, scope) {
         return None;
@@ -111,7 +112,7 @@ fn whom(call: &Call, action: Action, scope: &Scope) -> Option<String> {
     let roles: Vec<&str> =
         Role::ALL.iter().filter(|role| role.allows(action)).map(|role| role.as_str()).collect();
     Some(format!(
-        "you may not {} there; ask {}, or for the role {}",
+        "you may not {} there; ask {}, or request the role {}",
         action.as_str(),
         names.join(" or "),
         roles.join(" or ")

@@ -1,4 +1,4 @@
-//! Workspaces, and what their nodes cost.
+//! Workspaces, and the cost of their nodes.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -44,10 +44,10 @@ pub fn no_such(key: &WorkspaceKey) -> ArmError {
     )
 }
 
-/// Computes that are looked at when something is to be said about them beside figures.
+/// How many computes are examined for notes.
 const COMPUTES_READ: usize = 200;
 
-/// Makes a workspace, or changes what is written on it.
+/// Creates a workspace, or changes its properties.
 pub async fn put(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let mut wanted = workspace::parse_request(&call.body)?;
     let known = key.clone();
@@ -66,14 +66,14 @@ pub async fn patch(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     get(call, key).await
 }
 
-/// With all its computes, in their time.
+/// Deletes a workspace with all its computes, in the background.
 pub async fn delete(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let subscription = key.subscription.clone();
     let reply = call.tell(Input::DeleteWorkspace { key }).await?;
     deleting(call, &subscription, reply)
 }
 
-/// The answer to a delete: where to see how it goes.
+/// The response to a delete, with the URL of the operation to follow.
 pub fn deleting(call: &Call, subscription: &str, reply: Reply) -> Result<Response, Failed> {
     match reply {
         Reply::Deleting { operation } => {
@@ -85,13 +85,13 @@ pub fn deleting(call: &Call, subscription: &str, reply: Reply) -> Result<Respons
     }
 }
 
-/// Neither changes anything, so both are done with the answer.
+/// Neither action changes anything, so both are complete with the response.
 pub async fn act(
     call: &Call,
     key: WorkspaceKey,
     action: WorkspaceAction,
 ) -> Result<Response, Failed> {
-    // It must be there, or be made by this use, as with any other request.
+    // As with any other request, the workspace must exist or is created by this one.
     get(call, key.clone()).await?;
     match action {
         WorkspaceAction::ResyncKeys => Ok(StatusCode::OK.into_response()),
@@ -151,7 +151,7 @@ pub async fn ledger(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> 
     Ok(document(StatusCode::OK, &cost::document(&request.by, &sums, notes)))
 }
 
-/// Computes that cost what GPUs cost although there are none.
+/// Notes about computes that cost the price of a GPU size although no host has the GPUs.
 async fn gpu_notes(call: &Call, key: &WorkspaceKey) -> Result<Vec<String>, Failed> {
     let wanted = key.clone();
     let read = move |reader: &mut WorldReader| reader.clusters(&wanted, None, COMPUTES_READ);

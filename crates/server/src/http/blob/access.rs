@@ -1,4 +1,4 @@
-//! Who may do it: whoever holds a signed address that says so, or has a token for storage and a role.
+//! Authorizes blob requests: by a signed address that grants the right, or by a token for storage and a role.
 
 use axum::http::HeaderMap;
 use muster_core::model::{Action, Caller, Scope};
@@ -13,9 +13,9 @@ use crate::http::auth;
 use crate::http::run_access::{self, Run};
 
 pub struct Holder {
-    /// For the log.
+    /// The name in the log.
     pub name: Box<str>,
-    /// May make blobs, but not change any.
+    /// Whether the caller may create blobs, but not change existing ones.
     pub may_only_create: bool,
 }
 
@@ -28,7 +28,7 @@ pub fn check(
 ) -> Result<(Container, Holder), StorageError> {
     match Sas::of(query)? {
         Some(sas) => {
-            // Before anything is looked up, so that nobody learns what there is.
+            // Checked before anything is looked up, so that the response does not reveal which containers exist.
             let holder = signed(app, &sas, address, query, wanted)?;
             let container = find(app, address)?.ok_or_else(StorageError::no_container)?;
             Ok((container, holder))
@@ -66,21 +66,21 @@ fn signed(
     let text = sas.signed_text(&address.container, name, prefix);
     let is_ours = text.is_some_and(|text| app.keyring.check_blob_address(&text, &sas.signature));
     if !is_ours {
-        let message = "the signature is not one for this address; take the address as it was given out, for what it \
-                       was given out";
+        let message = "the signature does not match this address; use the address unchanged, and only for the purpose that it \
+                       was issued for";
         return Err(StorageError::authentication_failed(message));
     }
     sas.is_in_time(Wall(clock::unix_us()))?;
     let right = wanted.right();
     let may_only_create = !sas.allows(right) && wanted.may_create() && sas.allows(Right::Create);
     if !sas.allows(right) && !may_only_create {
-        let message = format!("the signed address does not give the right to {}", right.as_str());
+        let message = format!("the signed address does not grant the right to {}", right.as_str());
         return Err(StorageError::not_permitted(message));
     }
     Ok(Holder { name: "signed address".into(), may_only_create })
 }
 
-/// A job, with its own token: its own folder, and its inputs to read.
+/// A job with its own token may use its own folder, and read its inputs.
 fn by_run(
     app: &App,
     run: &Run,
@@ -103,7 +103,7 @@ fn by_run(
             Ok((container, Holder { name: run.caller().name, may_only_create: false }))
         }
         None => Err(StorageError::not_permitted(format!(
-            "the token of a run opens what is below its own folder, and its inputs to read; it does not give the right to \
+            "the token of a run gives access to its own folder, and read access to its inputs; it does not grant the right to \
              {} here, or there is no such container",
             right.as_str()
         ))),
@@ -129,7 +129,7 @@ fn by_role(
         }
         None if app.keyring.is_owner(&caller.object_id) => Err(StorageError::no_container()),
         None => Err(StorageError::not_permitted(format!(
-            "'{}' has no role that gives the right to {} here, or there is no such container",
+            "'{}' has no role that grants the right to {} here, or there is no such container",
             caller.name,
             right.as_str()
         ))),

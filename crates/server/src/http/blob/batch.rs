@@ -1,4 +1,4 @@
-//! Many deletes in one request. Each is a request of its own, with what opens it.
+//! Several deletes in one request. Each part is a request of its own, with its own authorization.
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -46,24 +46,24 @@ pub async fn deletes(
     Ok(response)
 }
 
-/// Whoever sent the batch sent this; what opens a blob may be said once for all.
+/// The request of one part. Credentials in the outer request apply to all parts.
 fn request_of(part: &BatchPart<'_>, outer: &Parts) -> Result<Parts, StorageError> {
     if part.method != "DELETE" {
-        return Err(StorageError::bad_verb("a batch has DELETE only"));
+        return Err(StorageError::bad_verb("a batch supports only DELETE"));
     }
     let mut request = Request::builder().method(Method::DELETE).uri(part.target);
     if let Some(token) = outer.headers.get(header::AUTHORIZATION) {
         request = request.header(header::AUTHORIZATION, token);
     }
     for (name, value) in &part.headers {
-        let bad = || StorageError::invalid_header(name, "it cannot be a header");
+        let bad = || StorageError::invalid_header(name, "it is not a valid header");
         let name = HeaderName::try_from(*name).map_err(|_| bad())?;
         let value = HeaderValue::from_str(value).map_err(|_| bad())?;
         if let Some(headers) = request.headers_mut() {
             headers.insert(name, value);
         }
     }
-    let bad = |_| StorageError::invalid_uri("the address in the batch cannot be read; encode it");
+    let bad = |_| StorageError::invalid_uri("the address in the batch cannot be parsed; encode it");
     let (parts, ()) = request.body(()).map_err(bad)?.into_parts();
     Ok(parts)
 }

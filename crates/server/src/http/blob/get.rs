@@ -1,4 +1,4 @@
-//! Blobs on their way out, in pieces, and lists of them.
+//! Downloads blobs in pieces, and lists them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::blobs::{Blobs, Content as File};
 use crate::http::trees::SENT_BYTES;
 
-/// The most entries of one page, as with Azure.
+/// The maximum number of entries on one page, as in Azure.
 const PAGE_MAX: usize = 5_000;
 
 pub async fn blob(call: &Call<'_>, name: &str, is_head: bool) -> Result<Response, StorageError> {
@@ -32,7 +32,7 @@ pub async fn blob(call: &Call<'_>, name: &str, is_head: bool) -> Result<Response
                 let (blobs, workspace) = (call.app.blobs.clone(), call.container.workspace);
                 let read = call.app.storage.readers.read(move |reader| {
                     let found = reader.content(container, &wanted, looked)?;
-                    // While we are where waiting is allowed: most blobs are one file.
+                    // Opened on this thread, which may block; most blobs are a single file.
                     Ok(found.map(|content| {
                         let first = open_first(&blobs, workspace, &content);
                         (content, first)
@@ -72,7 +72,7 @@ pub async fn blob(call: &Call<'_>, name: &str, is_head: bool) -> Result<Response
     let mut response = described(StatusCode::PARTIAL_CONTENT, body, &blob, length);
     let range = format!("bytes {}-{last}/{}", span.from, blob.bytes);
     put(&mut response, header::CONTENT_RANGE, &range);
-    // The digest of the whole is not that of a part.
+    // The digest of the whole blob does not apply to a part.
     if let Some(md5) = response.headers_mut().remove("content-md5") {
         response.headers_mut().insert("x-ms-blob-content-md5", md5);
     }
@@ -115,7 +115,7 @@ fn described(status: StatusCode, body: Body, blob: &Blob, length: u64) -> Respon
     response
 }
 
-/// Files one after the other, from a byte of the first on.
+/// Reads files one after the other, starting at an offset in the first.
 struct Reading {
     blobs: Arc<Blobs>,
     workspace: WorkspaceId,
@@ -125,7 +125,7 @@ struct Reading {
     left: u64,
 }
 
-/// All of a blob, without a word about it.
+/// The whole blob, without headers about it.
 pub fn whole(app: &App, workspace: WorkspaceId, content: Content) -> Response {
     let length = content.blob.bytes;
     let body = body_of(&app.blobs, workspace, content.segments, None, 0, length);
@@ -134,12 +134,12 @@ pub fn whole(app: &App, workspace: WorkspaceId, content: Content) -> Response {
     response
 }
 
-/// What cannot be opened now is said when it is read.
+/// A file that cannot be opened now is reported when it is read.
 fn open_first(blobs: &Blobs, workspace: WorkspaceId, content: &Content) -> Option<File> {
     blobs.open(workspace, &content.segments.first()?.digest).ok()?
 }
 
-/// `first` is the file of the first segment, if it is open already.
+/// `first` is the file of the first segment, if it is already open.
 fn body_of(
     blobs: &Arc<Blobs>,
     workspace: WorkspaceId,
@@ -159,7 +159,7 @@ fn body_of(
         match reading.next().await {
             Ok(Some(piece)) => Some((Ok(piece), Some(reading))),
             Ok(None) => None,
-            // The connection breaks, so that nobody takes the part for the whole.
+            // The connection is broken, so that the client does not take the part for the whole.
             Err(failed) => Some((Err(failed), None)),
         }
     });
@@ -191,7 +191,7 @@ impl Reading {
         let open = tokio::task::spawn_blocking(move || blobs.open(workspace, &segment.digest));
         let open = open.await.map_err(std::io::Error::other)?.map_err(std::io::Error::other)?;
         let Some(mut file) = open else {
-            tracing::error!(digest = %segment.digest, "a blob's file is lost");
+            tracing::error!(digest = %segment.digest, "a file of a blob is missing");
             return Err(gone());
         };
         file.skip(std::mem::take(&mut self.skip));
@@ -214,14 +214,17 @@ pub async fn list(call: &Call<'_>) -> Result<Response, StorageError> {
         None => None,
         Some(text) => {
             let number = text.parse::<usize>().ok().filter(|number| *number > 0);
-            let bad = || StorageError::invalid_query("maxresults", "give a number above 0");
+            let bad = || StorageError::invalid_query("maxresults", "give a number greater than 0");
             Some(number.ok_or_else(bad)?.min(PAGE_MAX))
         }
     };
     let marker = call.query.filled("marker");
     let after = marker.map(|marker| {
         crate::secrets::unhex(marker).ok_or_else(|| {
-            StorageError::invalid_query("marker", "it is none of this list's; list from the start")
+            StorageError::invalid_query(
+                "marker",
+                "it does not belong to this list; list from the start",
+            )
         })
     });
     let prefix = call.query.get("prefix").unwrap_or_default();

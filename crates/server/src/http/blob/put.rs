@@ -1,4 +1,4 @@
-//! Blobs on their way in. Bytes first, on disk; then the row that names them, on disk; then the answer.
+//! Uploads blobs. The bytes are on disk first, then the row that references them, and then the response is sent.
 
 use axum::body::{Body, HttpBody as _};
 use axum::http::StatusCode;
@@ -18,11 +18,11 @@ use crate::storage::BlockUpload;
 pub async fn blob(call: &Call<'_>, name: &str, content: Body) -> Result<Response, StorageError> {
     let kind = call.asked.get("x-ms-blob-type").unwrap_or("BlockBlob");
     if !kind.eq_ignore_ascii_case("BlockBlob") {
-        let message = "only block blobs are kept here: BlockBlob";
+        let message = "only block blobs are supported: BlockBlob";
         return Err(StorageError::invalid_header("x-ms-blob-type", message));
     }
     let mut about = call.asked.about()?;
-    // A whole blob in one request: the body's own headers are about it, too.
+    // A whole blob in one request, so the headers of the body describe it as well.
     let headers = &mut about.headers;
     let own = |name: &str| call.asked.get(name).filter(|value| !value.is_empty()).map(Into::into);
     headers.content_type = headers.content_type.take().or_else(|| own("content-type"));
@@ -40,7 +40,7 @@ pub async fn blob(call: &Call<'_>, name: &str, content: Body) -> Result<Response
     .await
 }
 
-/// Its bytes are on disk when this is answered. The name of their file is, when the blocks are put together.
+/// The bytes are on disk when this is answered. The name of their file is on disk when the blocks are committed.
 pub async fn block(call: &Call<'_>, name: &str, content: Body) -> Result<Response, StorageError> {
     let block = call.query.get("blockid").unwrap_or_default();
     if !is_block_id(block) {
@@ -56,16 +56,16 @@ pub async fn block(call: &Call<'_>, name: &str, content: Body) -> Result<Respons
     Ok(StatusCode::CREATED.into_response())
 }
 
-/// What says that there is no space ends the upload as a whole, so that its other blocks take none.
+/// An error about missing space ends the whole upload, so that its other blocks take no space.
 fn refuse_upload(upload: &BlockUpload, mut failed: StorageError) -> StorageError {
     if failed.is_for_want_of_space() {
         upload.refuse();
-        failed.message.push_str("; the blocks of this upload that came before are dropped");
+        failed.message.push_str("; the earlier blocks of this upload have been dropped");
     }
     failed
 }
 
-/// Puts blocks together. Nothing is copied: the blob is a list of their files.
+/// Commits blocks. Nothing is copied, because the blob is a list of their files.
 pub async fn block_list(
     call: &Call<'_>,
     name: &str,
@@ -95,11 +95,11 @@ pub async fn block_list(
 }
 
 fn no_block(id: &str) -> StorageError {
-    let message = format!("block {id:?} is not there; send it again");
+    let message = format!("block {id:?} does not exist; send it again");
     StorageError::new(400, "InvalidBlockList", message)
 }
 
-/// Makes sure that the files of these blocks are there, stay, and are on disk with their names.
+/// Ensures that the files of these blocks exist, are kept, and are on disk with their names.
 async fn hold(
     call: &Call<'_>,
     parts: &[(muster_core::storage::BlockRef, BlobPart)],
@@ -162,9 +162,9 @@ async fn changed(
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sync {
-    /// The bytes.
+    /// Syncs the bytes.
     Alone,
-    /// And the name of their file.
+    /// Syncs the bytes and the name of their file.
     WithFolder,
 }
 
@@ -175,7 +175,7 @@ async fn take_in(
     sync: Sync,
 ) -> Result<Held, StorageError> {
     let (md5, announced) = (call.asked.content_md5()?, content.size_hint().exact());
-    // Nobody waits for the end of what is announced to be too much.
+    // An upload that is announced as too large is refused before it ends.
     if announced.is_some_and(|announced| announced > limit) {
         body::discard_upload(content).await;
         return Err(StorageError::too_large(limit));

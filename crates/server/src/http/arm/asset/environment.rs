@@ -1,5 +1,5 @@
-//! Environments that come with Azure's service: what stands in for them, shown as if they were in the workspace. And how
-//! environments were built.
+//! The curated environments of Azure's service: their substitutes, shown as if they were in the workspace. Also shows
+//! how environments were built.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -17,10 +17,10 @@ use super::super::{Call, Failed};
 use crate::http::respond::document;
 
 const KIND: AssetKind = AssetKind::Environment;
-/// Whatever version is asked for is the same here; this is the one to start with.
+/// All versions are the same here; this is the one that is listed.
 const LATEST: &str = "1";
 
-/// What stands in for what.
+/// Lists the substitute environments.
 pub async fn stand_ins(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     home(call, &key).await?;
     let all = call.app.environments.stand_ins().collect();
@@ -32,7 +32,7 @@ pub async fn stand_in(call: &Call, key: WorkspaceKey, name: &str) -> Result<Resp
     Ok(document(StatusCode::OK, &call.app.environments.stand_in(name)?))
 }
 
-/// Of one of the workspace, else of a curated one of that name.
+/// The build log of an environment in the workspace, or of a curated one of that name.
 pub async fn build_log(
     call: &Call,
     key: WorkspaceKey,
@@ -51,12 +51,12 @@ pub async fn build_log(
             resolved.map_err(|words| ArmError::not_found(KIND.as_str(), words))?
         }
     };
-    // It reads files.
+    // This reads files.
     let log = tokio::task::block_in_place(|| environments.build_log(&environment));
     Ok(document(StatusCode::OK, &log))
 }
 
-/// A curated environment, as a version of the workspace's. Nothing of it is kept.
+/// A curated environment as a version in the workspace. It is not stored.
 pub fn curated(
     call: &Call,
     home: &Workspace,
@@ -88,7 +88,7 @@ pub fn curated(
     })
 }
 
-/// Its name.
+/// A curated environment as a container of versions.
 pub fn curated_container(
     call: &Call,
     home: &Workspace,
@@ -115,7 +115,7 @@ pub fn curated_container(
     Ok(ContainerView { container, latest: Some(latest) })
 }
 
-/// Its one version, unless what is in the archive is wanted.
+/// Its only version, unless the request is for archived versions.
 pub fn curated_versions(call: &Call, home: &Workspace, name: &str) -> Result<Response, ArmError> {
     let found = curated(call, home, name, LATEST)?;
     let value = match View::parse(&call.query)? {

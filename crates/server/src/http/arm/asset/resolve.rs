@@ -1,4 +1,4 @@
-//! From what somebody wrote to the asset that they mean.
+//! Resolves a reference to the asset that the user means.
 
 use muster_core::model::{Asset, AssetKind, Workspace};
 use muster_store::Archived;
@@ -8,12 +8,12 @@ use muster_wire::asset::{Reference, Which};
 use super::super::Failed;
 use crate::app::App;
 
-/// From 0 to 1. Below it a guess is more often wrong than right.
+/// From 0 to 1. Below this, a suggestion is more often wrong than right.
 const LIKENESS_MIN: f64 = 0.8;
-/// Names that are looked at for a guess.
+/// How many names are compared for a suggestion.
 const NAMES_MAX: usize = 1_000;
 
-/// The asset that is meant, or what is wrong with it. What comes with the service, and registries, are not in a workspace.
+/// The asset, or what is wrong with the reference. Curated environments and registries are not in a workspace.
 pub fn resolve(app: &App, home: &Workspace, reference: &Reference) -> Result<Asset, Failed> {
     match reference {
         Reference::Workspace { kind, name, which: Which::Version(wanted) } => {
@@ -26,7 +26,7 @@ pub fn resolve(app: &App, home: &Workspace, reference: &Reference) -> Result<Ass
                 Some(Some(latest)) => Ok(latest),
                 Some(None) => {
                     let message = format!(
-                        "{} '{name}' has no version that is not in the archive; restore one, or name a version",
+                        "{} '{name}' has only archived versions; restore one, or give a version",
                         kind.as_str()
                     );
                     Err(ArmError::not_found(kind.as_str(), message).into())
@@ -36,20 +36,20 @@ pub fn resolve(app: &App, home: &Workspace, reference: &Reference) -> Result<Ass
         }
         Reference::Registry { registry, name, .. } => {
             let message = format!(
-                "'{name}' is in the registry '{registry}', and not in this workspace; make it here, and refer to that"
+                "'{name}' is in the registry '{registry}', not in this workspace; create it here, and refer to that"
             );
             Err(ArmError::not_supported("registry", message).into())
         }
         Reference::Curated { name, .. } => {
             let message = format!(
-                "'{name}' comes with Azure's service, and not with this one; make an environment here, and refer to that"
+                "'{name}' comes with Azure's service, not with this one; create an environment here, and refer to that"
             );
             Err(ArmError::not_supported("environment", message).into())
         }
     }
 }
 
-/// One version, wherever it is.
+/// One version, whether it is archived or not.
 fn version(
     app: &App,
     home: &Workspace,
@@ -66,13 +66,13 @@ fn version(
     let Some(known) = known else { return Err(no_such(app, home, kind, name)?) };
     let hint = match known.latest {
         Some(latest) => format!("the latest is '{}'", latest.version),
-        None => "all that it has are in the archive".to_owned(),
+        None => "all its versions are archived".to_owned(),
     };
     let message = format!("{} '{name}' has no version '{version}'; {hint}", kind.as_str());
     Err(ArmError::not_found(kind.as_str(), message).into())
 }
 
-/// With the name that was perhaps meant.
+/// The refusal of an unknown name, with the most similar one as a suggestion.
 fn no_such(app: &App, home: &Workspace, kind: AssetKind, name: &str) -> Result<Failed, Failed> {
     let id = home.id;
     let names = app
@@ -81,7 +81,7 @@ fn no_such(app: &App, home: &Workspace, kind: AssetKind, name: &str) -> Result<F
     let names = names.items.into_iter().map(|view| view.container.name);
     let hint = match nearest(name, names) {
         Some(near) => format!("did you mean '{near}'?"),
-        None => "check the name, or list what there is".to_owned(),
+        None => "check the name, or list the existing ones".to_owned(),
     };
     let message = format!("{} '{name}' does not exist in this workspace; {hint}", kind.as_str());
     Ok(ArmError::not_found(kind.as_str(), message).into())
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_told_from_another_name() {
+    fn a_typing_error_is_distinguished_from_another_name() {
         let names = || ["sklearn-env", "torch"].into_iter().map(Box::from);
         assert_eq!(nearest("skleanr-env", names()).as_deref(), Some("sklearn-env"));
         assert_eq!(nearest("Torhc", names()).as_deref(), Some("torch"));
