@@ -179,7 +179,7 @@ def refuse(muster_bin, tmp_path, *flags):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"end": -3, "start": -9}, "ended 3 days ago"),
+        ({"end": -3, "start": -9}, "expired 3 days ago"),
         ({"start": 1}, "is not valid yet"),
         ({"name": "other.test"}, "is not for muster.test (it is for: DNSName(other.test))"),
     ],
@@ -196,12 +196,12 @@ def test_a_key_that_does_not_belong_is_refused_at_start(muster_bin, tmp_path):
     cert = authority.cert_file.read_bytes()
     authority.write()
     authority.cert_file.write_bytes(cert)
-    assert "does not belong to the certificate" in refuse(muster_bin, tmp_path, *authority.flags)
+    assert "does not match the certificate" in refuse(muster_bin, tmp_path, *authority.flags)
     authority.cert_file.write_bytes(b"-----BEGIN NOTHING-----")
-    assert "holds no certificate in PEM form" in refuse(muster_bin, tmp_path, *authority.flags)
+    assert "contains no certificate in PEM format" in refuse(muster_bin, tmp_path, *authority.flags)
     authority.write()
     authority.key_file.chmod(0o644)
-    assert "can be read by everybody" in refuse(muster_bin, tmp_path, *authority.flags)
+    assert "can be read by every user" in refuse(muster_bin, tmp_path, *authority.flags)
     authority.key_file.unlink()
     assert "does not exist" in refuse(muster_bin, tmp_path, *authority.flags)
     assert "tls-key is not" in refuse(muster_bin, tmp_path, *authority.flags[:2])

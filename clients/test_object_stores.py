@@ -230,4 +230,4 @@ def test_a_store_that_cannot_be_is_refused_and_one_that_is_away_is_said(own, mus
         answer = place.raw("PUT", "x", data=b"1")
         assert answer.status_code == 503 and "see its log" in answer.text
         assert list(place.client().list_blobs()) == []
-        assert "cannot be kept or read" in server.log.read_text()
+        assert "cannot store or read" in server.log.read_text()

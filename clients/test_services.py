@@ -332,7 +332,7 @@ def test_a_websocket_goes_through(session, base, server_env):
 
 def test_bad_answers_and_bad_requests_harm_nobody(session, base, server_env):
     noise = session.get(base.replace("/web/", "/noise/"))
-    assert noise.status_code == 502 and "does not speak HTTP" in noise.text
+    assert noise.status_code == 502 and "did not send a valid HTTP response" in noise.text
     huge = session.get(f"{base}huge")
     assert huge.status_code == 502, huge.text
     failed = session.get(base.replace("/web/", "/jl/"))
@@ -521,7 +521,7 @@ def test_a_cancelled_job_whose_services_are_over_says_so(ml_client, cluster, env
     status, text = wait_for("another answer", 20, other)
     assert status == 410 and "was cancelled and is ending" in text, text
     wait_for("its end", 30, lambda: ml_client.jobs.get(name).status == "Canceled")
-    assert "not running any more" in session.get(base).text
+    assert "no longer running" in session.get(base).text
 
 
 def test_after_the_end_there_is_nothing(ml_client, job, session, base, server_env):
@@ -530,7 +530,7 @@ def test_after_the_end_there_is_nothing(ml_client, job, session, base, server_en
         assert session.post(f"{base.replace('/0/web/', f'/{rank}/web/')}quit").text == "bye"
     wait_for("its end", 30, lambda: ml_client.jobs.get(job).status == "Completed")
     gone = session.get(base)
-    assert gone.status_code == 410 and "not running any more" in gone.text
+    assert gone.status_code == 410 and "no longer running" in gone.text
     with browser(server_env) as page:
         assert page.get(link).status_code == 410
     over = shown(ml_client, job, "web")

@@ -88,4 +88,4 @@ def test_a_notebook_a_terminal_and_a_board_work_in_a_browser(
     # A cancel is answered before the attempt is over; until then its pages only break off.
     wait_for("its end", 30, lambda: ml_client.jobs.get(name).status == "Canceled")
     for status, text in browser.ask("again"):
-        assert status == 410 and "not running any more" in text, text
+        assert status == 410 and "no longer running" in text, text

@@ -1,7 +1,7 @@
-//! The server: HTTP in front, the writer behind it, and the hands that carry out what was decided.
+//! The server: HTTP requests come in, the writer commits changes, and effects carry out the decisions.
 //!
-//! It knows how requests are authenticated and how changes get to disk. It does not know how a provider makes
-//! a node, how an agent runs a job, or why anything is decided.
+//! It contains how requests are authenticated and how changes get to disk. It does not contain how a provider creates a
+//! node, how an agent runs a job, or why a decision is made.
 
 mod address;
 mod app;

@@ -1,5 +1,5 @@
-//! What request handlers may know of the writer's World without asking it: which nodes have news, which
-//! epochs are live, and who may do what. Brought up to date after every commit, never before.
+//! A view of the writer's World that request handlers can use without asking the writer: which nodes have news, which
+//! epochs are live, and who has which permissions. It is updated after every commit, never before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,31 +27,31 @@ pub struct Live {
 
 #[derive(Default)]
 struct Inner {
-    /// Counts what happened to a node, for those who wait for news of it.
+    /// A counter per node, which changes whenever there is news for the node.
     news: BTreeMap<Arc<str>, watch::Sender<u64>>,
-    /// The last report of each node that we have been sent: its agent's boot, and its number.
+    /// The newest report of each node: the boot id of its agent, and its sequence number.
     reports: BTreeMap<Arc<str>, watch::Sender<(Box<str>, u64)>>,
-    /// Every node that World knows. The intent to have one is here before the provider is asked.
+    /// Every node in World. A node that is about to be created is here before the provider is asked.
     nodes: BTreeMap<Arc<str>, ClusterId>,
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
     directory: Arc<Directory>,
     governance: Arc<Governance>,
     hosts: Arc<Hosts>,
-    /// What nodes take of each host that has any.
+    /// The load of each host that has nodes.
     loads: BTreeMap<HostName, Load>,
     usages: Usages,
 }
 
-/// The holder of a live epoch: who may write to its log, and keep files for it.
+/// The holder of a live epoch, which may write to its log and upload files for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveAttempt {
     pub job: JobId,
     pub job_name: Arc<str>,
     pub workspace: WorkspaceId,
-    /// Member nodes by rank.
+    /// The nodes of the members, by rank.
     pub nodes: Vec<Arc<str>>,
-    /// It was cancelled, and is not over yet.
+    /// Whether the attempt was cancelled and has not ended yet.
     pub is_ending: bool,
 }
 
@@ -61,7 +61,7 @@ impl LiveAttempt {
     }
 }
 
-/// Whether a report is still its node's newest.
+/// Tells whether a report is still the newest of its node.
 pub struct Newest {
     own: (Box<str>, u64),
     seen: watch::Receiver<(Box<str>, u64)>,
@@ -74,7 +74,7 @@ impl Newest {
 
     pub async fn superseded(&mut self) {
         let own = self.own.clone();
-        // Fails when the node is gone: then the answer says so.
+        // This fails when the node has been deleted; then the response says so.
         let _ = self.seen.wait_for(|newest| *newest != own).await;
     }
 }
@@ -86,12 +86,12 @@ impl Live {
         Live { inner: Mutex::default(), metrics: Metrics::default(), roster }
     }
 
-    /// Which nodes other machines should have.
+    /// The nodes that other hosts should have.
     pub fn roster(&self) -> Arc<Roster> {
         Arc::clone(&self.roster)
     }
 
-    /// Starts from a freshly built World; whoever waits is woken, since anything may have changed.
+    /// Starts from a newly built World, and wakes everything that waits, because anything may have changed.
     pub fn reset(&self, world: &World) {
         self.metrics.reset(world);
         self.roster.reset(world.nodes());
@@ -116,7 +116,7 @@ impl Live {
         }
     }
 
-    /// Takes in what was just committed.
+    /// Applies the changes of a commit.
     pub fn publish(&self, world: &World, changes: &[Change]) {
         self.metrics.publish(world, changes);
         let mut touched: BTreeSet<NodeId> = BTreeSet::new();
@@ -141,7 +141,7 @@ impl Live {
                     touched.extend(members.map(|member| member.node));
                     inner.follow(world, job);
                 }
-                // Once it is decided how an attempt ends, every member has to know.
+                // Once it is decided how an attempt ends, every member must be notified.
                 Change::MemberChanged(change) => {
                     let job = world.job(change.job).filter(|_| change.verdict.is_some());
                     let attempt = job.and_then(Job::attempt);
@@ -149,7 +149,7 @@ impl Live {
                     touched.extend(members.map(|member| member.node));
                     touched.insert(change.member.node);
                 }
-                // From here on a revoked key and its tokens are void.
+                // From here on, a revoked key and its tokens are invalid.
                 Change::AccessChanged(_) => {
                     inner.directory = Arc::new(world.directory().clone());
                 }
@@ -189,7 +189,7 @@ impl Live {
         }
     }
 
-    /// Tells of everything that happens to this node from now on.
+    /// Notifies of everything that happens to this node from now on.
     pub fn news_of(&self, node: &str) -> watch::Receiver<u64> {
         let mut inner = self.lock();
         if let Some(news) = inner.news.get(node) {
@@ -200,15 +200,16 @@ impl Live {
         receiver
     }
 
-    /// A node waits for the answer to its newest report only, and sends the next on another connection: so the one
-    /// before is free for the one after. To hang up instead would cost both sides a handshake for every report.
+    /// A node waits only for the response to its newest report, and sends the next one on another connection, so that
+    /// the previous connection is free for the one after. Closing it instead would cost both sides a handshake for
+    /// every report.
     pub fn newest_report(&self, node: &str, boot: &str, sequence: u64) -> Newest {
         let mut inner = self.lock();
         let own = (Box::from(boot), sequence);
         let seen = match inner.reports.get(node) {
             Some(newest) => {
                 newest.send_if_modified(|newest| {
-                    // Its number says nothing about another agent's.
+                    // Sequence numbers of different agents cannot be compared.
                     let is_newer = newest.0 != own.0 || newest.1 < own.1;
                     if is_newer {
                         newest.clone_from(&own);
@@ -226,7 +227,7 @@ impl Live {
         Newest { own, seen }
     }
 
-    /// Of a node that World knows; another's would never be forgotten.
+    /// Records the usage of a node in World; that of an unknown node would never be removed.
     pub fn note_usage(&self, node: &str, usage: NodeUsage) {
         let mut inner = self.lock();
         let Inner { nodes, usages, .. } = &mut *inner;
@@ -235,7 +236,7 @@ impl Live {
         }
     }
 
-    /// What live nodes and the live jobs on them use.
+    /// The usage of live nodes and of the live jobs on them.
     pub fn usage(&self) -> Vec<MeasuredNode> {
         let inner = self.lock();
         let job_on = |epoch, node: &str| {
@@ -259,12 +260,12 @@ impl Live {
         Arc::clone(&self.lock().governance)
     }
 
-    /// Hosts and tickets to join, as of the last commit.
+    /// Hosts and join tokens, as of the last commit.
     pub fn hosts(&self) -> Arc<Hosts> {
         Arc::clone(&self.lock().hosts)
     }
 
-    /// What its nodes take of a host, as of the last commit.
+    /// The load that its nodes put on a host, as of the last commit.
     pub fn load_of(&self, host: &HostName) -> Load {
         self.lock().loads.get(host).copied().unwrap_or_default()
     }
@@ -273,11 +274,11 @@ impl Live {
         self.lock().nodes.contains_key(name)
     }
 
-    /// Who the node may act as: its cluster, if that has an identity.
+    /// The identity of the node's cluster, if it has one.
     pub fn identity_of_node(&self, name: &str) -> Option<Arc<User>> {
         let home = self.roster.home_of(name);
         let inner = self.lock();
-        // A connection that was let in can outlive the membership of its host.
+        // An accepted connection can outlive the membership of its host.
         let is_removed = |home| inner.hosts.host(home).is_none_or(|host| host.key.is_none());
         if home.as_ref().is_some_and(is_removed) {
             return None;
@@ -294,7 +295,7 @@ impl Live {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here is left half-done by a panic: every update is a single insert or remove.
+        // A panic cannot leave anything half-done: every update is a single insert or remove.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -338,12 +339,12 @@ mod tests {
         let first = live.newest_report("n", "boot", 1);
         assert!(!first.is_superseded());
         let third = live.newest_report("n", "boot", 3);
-        // Overtaken on its way.
+        // Overtaken in transit.
         let second = live.newest_report("n", "boot", 2);
         let other = live.newest_report("m", "boot", 1);
         assert!(first.is_superseded() && second.is_superseded());
         assert!(!third.is_superseded() && !other.is_superseded());
-        // Another agent counts from one again.
+        // Another agent starts from one again.
         let restarted = live.newest_report("n", "later", 1);
         assert!(third.is_superseded() && !restarted.is_superseded());
     }

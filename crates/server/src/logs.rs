@@ -1,6 +1,6 @@
-//! Job logs: bytes in files named by our own ids, one per attempt and rank, appended by the node that holds
-//! the attempt's live epoch, as long as the disk has room beyond its reserve and the workspace has some of its share left.
-//! What is acknowledged is on disk, with the name of its file.
+//! Job logs: files named by the server's own ids, one per attempt and rank. They are appended to by the node that holds
+//! the attempt's live epoch, as long as the disk has room beyond its reserve and the workspace has not used up its
+//! share. Bytes that are acknowledged are on disk, with the name of their file.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -15,11 +15,12 @@ use muster_core::ids::{Epoch, JobId};
 use crate::blobs::{BlobError, KeyedLock, Reserved};
 use crate::room::{self, NoRoom, Room};
 
-/// Of one request to read.
+/// The maximum size of the response to one read.
 const READ_BYTES_MAX: u64 = 8 << 20;
-/// Logs that are known to have been given up; an earlier one is forgotten when there are more.
+/// How many logs are remembered as given up; if there are more, the earliest are forgotten.
 const GIVEN_UP_MAX: usize = 10_000;
-/// Of logs whose names are known to be on disk. When there are more, all are forgotten, and each is synced once more.
+/// How many logs are remembered as having their names on disk. If there are more, all are forgotten, and each is synced
+/// once more.
 const NAMED_MAX: usize = 100_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,14 +29,14 @@ pub enum AppendError {
     NoRoom(#[from] NoRoom),
     #[error(transparent)]
     NoShare(BlobError),
-    #[error("this attempt is over, and its job may be deleted")]
+    #[error("this attempt has ended, and its job may be deleted")]
     Over,
-    #[error("a log could not be written")]
+    #[error("the log could not be written")]
     Io(#[from] io::Error),
 }
 
 impl AppendError {
-    /// Whether it is for want of space.
+    /// Whether there is no space left.
     pub fn is_full(&self) -> bool {
         match self {
             AppendError::NoRoom(NoRoom::Full { .. }) => true,
@@ -48,7 +49,7 @@ impl AppendError {
     }
 }
 
-/// Which log: of an attempt, and of one of its nodes.
+/// Identifies a log by its attempt and member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogKey {
     pub job: JobId,
@@ -59,15 +60,15 @@ pub struct LogKey {
 pub struct Logs {
     dir: PathBuf,
     room: Room,
-    /// Those that are being written to. Each has a lock of its own: to write one waits for the disk, and others do not wait
-    /// for that.
+    /// Locks for logs that are being written to. Each has its own lock, because a write waits for the disk, and others
+    /// should not wait for that.
     busy: KeyedLock<LogKey>,
-    /// Jobs of which a file is opened for a live attempt, or whose logs are removed: a late append does not make them
-    /// again. The disk may take its time, and other jobs do not wait for that.
+    /// Locks for jobs while a file is opened for a live attempt, or while their logs are removed, so that a late append
+    /// does not create them again. The disk may be slow, and other jobs do not wait for that.
     opening: KeyedLock<JobId>,
-    /// Logs whose names are on disk, as far as this server has made sure.
+    /// Logs whose names are known to be on disk.
     named: Mutex<BTreeSet<LogKey>>,
-    /// Those that have their last lines.
+    /// Logs that have received their last lines.
     given_up: Mutex<BTreeSet<LogKey>>,
     #[cfg(test)]
     synced: Mutex<Vec<PathBuf>>,
@@ -77,7 +78,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Part of a log, and how long the whole is now.
+/// A part of a log, and the current length of the whole log.
 pub struct Piece {
     pub bytes: Vec<u8>,
     pub from: u64,
@@ -106,10 +107,10 @@ impl Logs {
         self.folder(job).join(format!("{epoch}.{rank}.log"))
     }
 
-    /// Appends `bytes` that belong at `offset`, and says how much there is now. What is there already is left
-    /// alone, and what would leave a gap is not taken: the sender goes on from the answer. What is new is reserved first, and
-    /// of what does not fit the part that does is taken. Last lines are taken whole or not at all.
-    /// Nothing is taken when the attempt is not live any more.
+    /// Appends `bytes` that belong at `offset`, and returns the new length. Bytes that exist already are left alone,
+    /// and bytes that would leave a gap are not accepted: the sender continues from the returned length. New bytes are
+    /// reserved first; if not all of them fit, the part that fits is accepted. Last lines are accepted completely or
+    /// not at all. Nothing is accepted when the attempt is no longer live.
     pub async fn append(
         self: &Arc<Self>,
         log: LogKey,
@@ -120,14 +121,14 @@ impl Logs {
     ) -> Result<u64, AppendError> {
         let (turn, logs) = (self.busy.turn(log).await, self.clone());
         let written = tokio::task::spawn_blocking(move || {
-            // Also when nobody waits for the answer any more.
+            // Held until the end, even if the caller no longer waits for the result.
             let _turn = turn;
             logs.write(log, (offset, is_last), &bytes, is_live, reserve)
         });
         written.await.unwrap_or_else(|panicked| Err(io::Error::other(panicked).into()))
     }
 
-    /// Of a log that nobody else writes to.
+    /// The caller holds the lock of the log.
     fn write(
         &self,
         log: LogKey,
@@ -141,7 +142,7 @@ impl Logs {
         let known = length.checked_sub(offset).map(|it| usize::try_from(it).unwrap_or(usize::MAX));
         let fresh = known.and_then(|known| bytes.get(known..));
         let Some(fresh) = fresh.filter(|fresh| !fresh.is_empty()) else {
-            // Whoever wrote this may have been killed before it was on disk.
+            // The server that wrote this may have been killed before it was on disk.
             self.sync(log, &file)?;
             return Ok(length);
         };
@@ -161,14 +162,14 @@ impl Logs {
             false => self.part_that_fits(fresh, reserve)?,
         };
         let written = file.write_all(fresh);
-        // Of what could not be written, a part may have been.
+        // After a failed write, some of the bytes may have been written.
         let now = file.metadata().map_or(length + fresh.len() as u64, |about| about.len());
         reserved.settle(now.saturating_sub(length));
         if written.is_err() && is_last {
             self.take_up(log);
         }
         written?;
-        // The node forgets its copy once the job's end is on disk, so this must be there before.
+        // The node deletes its copy once the job's end is on disk, so this must be on disk before.
         self.sync(log, &file)?;
         Ok(length + fresh.len() as u64)
     }
@@ -182,7 +183,7 @@ impl Logs {
         Ok(OpenOptions::new().append(true).create(true).open(self.path(log))?)
     }
 
-    /// What is in a log, and at first its name and those of the folders that it is in.
+    /// Syncs the contents of a log, and at first also its name and its folders.
     fn sync(&self, log: LogKey, file: &File) -> io::Result<()> {
         file.sync_data()?;
         self.note_synced(&self.path(log));
@@ -192,7 +193,7 @@ impl Logs {
         let above = self.dir.parent().map(Path::to_owned);
         for folder in [self.folder(log.job), self.dir.clone()].into_iter().chain(above) {
             match File::open(&folder) {
-                // Its job was deleted meanwhile.
+                // The job was deleted in the meantime.
                 Err(missing) if missing.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?.sync_all()?,
             }
@@ -214,7 +215,7 @@ impl Logs {
     #[cfg(not(test))]
     fn note_synced(&self, _path: &Path) {}
 
-    /// The beginning of these bytes that there is room for, and the room.
+    /// The first part of these bytes that there is room for, with its reservation.
     fn part_that_fits<'b>(
         &self,
         bytes: &'b [u8],
@@ -233,7 +234,7 @@ impl Logs {
         Ok((&bytes[..part], reserved.map_err(AppendError::NoShare)?))
     }
 
-    /// Whether a log gets its last lines now, which it does once.
+    /// Whether a log may receive its last lines now, which happens only once.
     fn give_up(&self, log: LogKey) -> bool {
         let mut given_up = lock(&self.given_up);
         let is_new = given_up.insert(log);
@@ -247,8 +248,8 @@ impl Logs {
         lock(&self.given_up).remove(&log);
     }
 
-    /// Of all attempts of a job; says how many bytes they had. One that has none is as good as removed. For a thread that may
-    /// wait.
+    /// Removes the logs of all attempts of a job, and returns how many bytes they had. A job without logs is not an
+    /// error. The calling thread may block.
     pub fn remove(&self, job: JobId) -> io::Result<u64> {
         let _opening = self.opening.wait(job);
         let folder = self.folder(job);
@@ -260,7 +261,7 @@ impl Logs {
         }
     }
 
-    /// Those of all jobs that are gone; says of how many.
+    /// Removes the logs of all jobs for which `is_gone` is true, and returns the number of jobs.
     pub fn remove_if(&self, is_gone: impl Fn(JobId) -> io::Result<bool>) -> io::Result<u64> {
         let mut jobs = 0;
         for entry in entries(&self.dir)? {
@@ -275,10 +276,10 @@ impl Logs {
         Ok(jobs)
     }
 
-    /// How many bytes the logs of these jobs have.
+    /// The number of bytes in the logs of these jobs.
     pub fn bytes_of(&self, jobs: &BTreeSet<JobId>) -> io::Result<u64> {
         let mut bytes = 0;
-        // Most jobs may have none.
+        // Lists the folder, because most jobs may have no logs.
         for entry in entries(&self.dir)? {
             let job = entry.file_name().to_str().and_then(|name| name.parse().ok());
             if job.is_some_and(|job| jobs.contains(&job)) {
@@ -288,7 +289,7 @@ impl Logs {
         Ok(bytes)
     }
 
-    /// From `from` on, as much as one answer carries. A log that does not exist yet is empty.
+    /// Reads from `from`, as much as one response carries. A log that does not exist yet is empty.
     pub fn read(&self, log: LogKey, from: u64) -> io::Result<Piece> {
         let mut file = match File::open(self.path(log)) {
             Ok(file) => file,
@@ -315,7 +316,7 @@ fn entries(folder: &Path) -> io::Result<Vec<fs::DirEntry>> {
 }
 
 fn bytes_in(folder: &Path) -> io::Result<u64> {
-    // One that goes meanwhile has none.
+    // A file that is deleted in the meantime has no bytes.
     let bytes = |entry: &fs::DirEntry| entry.metadata().map_or(0, |about| about.len());
     Ok(entries(folder)?.iter().map(bytes).sum())
 }

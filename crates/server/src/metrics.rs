@@ -1,9 +1,9 @@
-//! What the server tells Prometheus about itself: every series and its meaning is in this folder.
+//! The metrics that the server exposes to Prometheus; every series is defined in this folder.
 //!
-//! Counters follow the changes of each commit, after it; figures of the present are read from World when somebody
-//! asks, cluster by cluster and never job by job. Labels are clusters, regions, live nodes with the jobs on them, and words
-//! of ours: nothing that a caller can make up without making a cluster. The text is written here, since half of it is read from World at
-//! that moment: a registry would have to be emptied and filled anew each time.
+//! Counters follow the changes of each commit, after it. Gauges are read from World when the page is requested, cluster
+//! by cluster and never job by job. Labels are clusters, regions, live nodes with their jobs, and fixed words, so a
+//! caller cannot add a label value without creating a cluster. The text is written here rather than by a registry,
+//! because half of it is read from World at that moment, and a registry would have to be emptied and filled each time.
 
 mod counts;
 mod histogram;
@@ -22,7 +22,7 @@ use counts::{Counts, Requests};
 pub use present::Present;
 use text::Text;
 
-/// What has happened since the process started.
+/// The events since the process started.
 #[derive(Default)]
 pub struct Metrics {
     counts: Mutex<Counts>,
@@ -30,12 +30,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Starts again from a freshly built World: what was counted stays.
+    /// Starts again from a newly built World; counters keep their values.
     pub fn reset(&self, world: &World) {
         lock(&self.counts).reset(world);
     }
 
-    /// Takes in what was just committed.
+    /// Applies the changes of a commit.
     pub fn publish(&self, world: &World, changes: &[Change]) {
         let mut counts = lock(&self.counts);
         for change in changes {
@@ -47,7 +47,7 @@ impl Metrics {
         lock(&self.requests).take(method, route, status, took);
     }
 
-    /// The whole page, in Prometheus' text format.
+    /// The whole page in Prometheus' text format.
     pub fn page(&self, present: &Present, nodes: &[MeasuredNode], builds: Builds) -> String {
         let mut text = Text::default();
         present.write(&mut text);
@@ -60,17 +60,17 @@ impl Metrics {
     }
 }
 
-/// Of this machine; those of machines that joined are not told.
+/// Builds on this machine; joined hosts do not report theirs.
 fn environments(text: &mut Text, builds: Builds) {
     let name = "muster_environment_builds_total";
-    text.family(name, "counter", "Python environments that were built, or could not be.");
+    text.family(name, "counter", "Builds of Python environments, successful or failed.");
     text.sample(name, &[("outcome", "built")], builds.built);
     text.sample(name, &[("outcome", "failed")], builds.failed);
     let name = "muster_environment_builds_running";
-    text.family(name, "gauge", "Python environments that are being built or wait for it.");
+    text.family(name, "gauge", "Builds of Python environments that are running or waiting.");
     text.sample(name, &[], builds.running);
     let name = "muster_environment_build_seconds_total";
-    text.family(name, "counter", "What builds that have ended took.");
+    text.family(name, "counter", "Total duration of finished builds.");
     text.sample(name, &[], builds.took.as_secs_f64());
 }
 
@@ -78,7 +78,7 @@ fn process(text: &mut Text) {
     text.family("muster_build_info", "gauge", "Always 1; the version is in the label.");
     text.sample("muster_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     if let Some(bytes) = resident_bytes() {
-        text.family("process_resident_memory_bytes", "gauge", "Memory of this process.");
+        text.family("process_resident_memory_bytes", "gauge", "Resident memory of this process.");
         text.sample("process_resident_memory_bytes", &[], bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Which provider makes this server's nodes.
+//! Chooses the provider of this server's nodes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use muster_sandbox::protocol::{Enforcement, Server};
 
 use crate::state_dir::StateDir;
 
-/// How much nodes on this machine are kept apart.
+/// How nodes on this machine are isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
-    /// As much as this machine lets us.
+    /// In sandboxes if this machine allows them, otherwise as plain processes.
     Auto,
     /// In sandboxes, or not at all.
     Sandbox,
@@ -25,43 +25,43 @@ pub enum Isolation {
     None,
 }
 
-/// What every provider of nodes on this machine is told.
+/// The settings for every provider of nodes on this machine.
 pub struct Facts {
     pub agent_binary: PathBuf,
     pub machine: Machine,
     /// Whether a node may have fewer GPUs than its size.
     pub over_commit: bool,
-    /// As plain processes of this machine see it.
+    /// The URL for plain processes on this machine.
     pub server_url: String,
     pub port: u16,
-    /// Where somebody with more rights makes sandboxes for us.
+    /// The socket of a helper that runs with more privileges and creates sandboxes for this server.
     pub helper_socket: Option<PathBuf>,
     pub server_host: String,
     pub ca_file: PathBuf,
-    /// The same with the public ones.
+    /// The same CA together with the public ones.
     pub ca_bundle: PathBuf,
-    /// What nodes see of the environments.
+    /// The folder with the environments that nodes can see.
     pub environments: PathBuf,
-    /// What of the machine nodes see beside the usual.
+    /// Additional paths of the host that nodes can see.
     pub shown: Vec<PathBuf>,
-    /// Whether nodes may reach more than their cluster and the server.
+    /// Whether nodes have internet access, beyond their cluster and the server.
     pub has_internet: bool,
     pub job_disk_bytes: u64,
-    /// Whether jobs share their node's sandbox instead of having one each.
+    /// Whether jobs run in their node's sandbox instead of one of their own.
     pub jobs_share: bool,
     pub node_secret: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
-/// Who makes nodes, and how it keeps them apart.
+/// The provider of nodes, and how it isolates them.
 pub struct NodeBackend {
     pub provider: Arc<dyn Provider>,
-    /// In a sentence.
+    /// One sentence about the isolation.
     pub words: String,
-    /// What it does not, each in words with the reason.
+    /// The limits that it does not enforce, each with the reason.
     pub not_enforced: Vec<String>,
-    /// Whether nodes are kept from all but their cluster and the server, as `egress = false` asks.
+    /// Whether nodes are restricted to their cluster and the server, as `egress = false` requests.
     pub stay_in: bool,
-    /// What to say if nodes should reach more than their cluster and the server, and do not.
+    /// The note for the case that nodes should have internet access, but do not.
     pub no_internet: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub fn provider(
     relays: Sockets,
 ) -> Result<NodeBackend, LinkError> {
     let reason = match isolation {
-        Isolation::None => "as isolation = \"none\" asks for".to_owned(),
+        Isolation::None => "because isolation = \"none\" is set".to_owned(),
         Isolation::Auto | Isolation::Sandbox => match sandboxed(state_dir, &facts, relays) {
             Ok((sandboxed, enforcement)) => {
                 let words = in_sandboxes(&enforcement, facts.has_internet);
@@ -85,7 +85,7 @@ pub fn provider(
                     no_internet,
                 });
             }
-            // Whoever set up a helper for us counts on it.
+            // An operator who has set up a helper relies on it.
             Err(failed) if isolation == Isolation::Sandbox || facts.helper_socket.is_some() => {
                 return Err(failed);
             }
@@ -102,7 +102,7 @@ pub fn provider(
         node_secret: Box::new(move |name| secret(name)),
     });
     let words = format!(
-        "nodes are processes of this user on this machine, and jobs are not sandboxed: run only what you trust \
+        "nodes are processes of this user on this machine, and jobs are not sandboxed: run only code that you trust \
          ({reason})"
     );
     let not_enforced = vec![format!("sandboxes around nodes and jobs ({reason})")];
@@ -113,10 +113,13 @@ pub fn provider(
 fn in_sandboxes(enforcement: &Enforcement, may_go_out: bool) -> String {
     let there = "nodes are sandboxes on this machine, each with its own network, processes, files";
     let out = match (&enforcement.why_no_internet, may_go_out) {
-        (_, false) => "they reach their cluster and this server only (egress = false)".to_owned(),
-        (None, true) => "they reach what this machine reaches, but for its loopback".to_owned(),
+        (_, false) => "they reach only their cluster and this server (egress = false)".to_owned(),
+        (None, true) => {
+            "they reach everything that this machine reaches, except its loopback addresses"
+                .to_owned()
+        }
         (Some(why), true) => {
-            format!("they reach their cluster and this server only, as {why}")
+            format!("they reach only their cluster and this server, because {why}")
         }
     };
     match &enforcement.missing[..] {
@@ -146,7 +149,7 @@ fn sandboxed(
             owner: None,
         })),
     };
-    // Inside, whatever we listen on, the relay is there.
+    // Inside a sandbox, the relay is at this address, whatever the server listens on.
     let url = format!("https://127.0.0.1:{}", facts.port);
     SandboxProvider::start(SandboxConfig {
         link: Link::new(helper, Server { url, host: facts.server_host.clone() }),

@@ -1,4 +1,4 @@
-//! Deletes what a provider runs for us and nobody wants. Which that is, `core` decides.
+//! Deletes orphans: nodes that a provider runs and the store does not know. `core` decides which nodes these are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use crate::writer::Handle;
 
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Sweeps at start and then once a minute, until dropped.
+/// Looks for orphans at start and then once a minute, until dropped.
 pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>, writer: Handle) {
     let mut remove_orphans = OrphanSearch::default();
     loop {
         if let Some(listed) = list(&provider).await
-            // Only the one controller may sweep: an answer proves that we were it after the listing.
+            // Only the current server may delete orphans: a reply proves that this server still was it after the
+            // listing.
             && writer.say(Input::Tick).await.is_ok()
         {
             let now = clock::now().elapsed;
@@ -52,7 +53,7 @@ async fn delete(provider: &Arc<dyn Provider>, orphans: Vec<String>) {
         match tokio::task::spawn_blocking(move || provider.delete(&node)).await {
             Ok(Ok(())) => {}
             Ok(Err(failed)) => {
-                warn!(node = %name, error = %ErrorChain(&failed), "an orphan could not be deleted; trying again later");
+                warn!(node = %name, error = %ErrorChain(&failed), "cannot delete an orphan; trying again later");
             }
             Err(_) => warn!(node = %name, "the provider panicked while it deleted an orphan"),
         }

@@ -1,4 +1,4 @@
-//! Carries out the wishes of the outbox: at least once, in order per node, many nodes at a time.
+//! Carries out the effects in the outbox: at least once, in order per node, for many nodes at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::environments::Service;
 use crate::post_mortems::PostMortems;
 use crate::writer::{Handle, Unavailable};
 
-/// Calls to the provider at a time.
+/// How many calls to the provider run at a time.
 const CALLS_MAX: usize = 32;
 const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(500);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -47,26 +47,26 @@ pub async fn run(
     }
 }
 
-/// How it went with a wish.
+/// The outcome of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EffectOutcome {
-    /// The writer has it on disk.
+    /// The writer has recorded it on disk.
     Recorded,
-    /// It is still in the outbox.
+    /// The effect is still in the outbox.
     Unrecorded,
 }
 
-/// What waits, in order for each node, and what is being carried out.
+/// The effects that wait, in order for each node, and those that are being carried out.
 #[derive(Default)]
 struct Queues {
     waiting: BTreeMap<NodeId, VecDeque<Effect>>,
     busy: BTreeSet<NodeId>,
-    /// A wish can be told twice, since the writer may read the rows again: it is carried out once at a time.
+    /// An effect can arrive twice, because the writer may read the rows again; it is carried out once at a time.
     known: BTreeSet<EffectId>,
 }
 
 impl Queues {
-    /// Takes in a wish, and returns one that can be carried out now.
+    /// Adds an effect, and returns one that can be carried out now.
     fn add(&mut self, effect: Effect) -> Option<Effect> {
         if !self.known.insert(effect.id) {
             return None;
@@ -76,8 +76,8 @@ impl Queues {
         self.next(node)
     }
 
-    /// Notes that nothing is being done to a node any more, and returns what can be carried out now. A wish that was not
-    /// recorded is carried out again when it is told again.
+    /// Notes that no effect of a node is being carried out any more, and returns one that can be carried out now. An
+    /// effect that was not recorded is carried out again when it arrives again.
     fn finish(&mut self, effect: EffectId, node: NodeId, outcome: EffectOutcome) -> Option<Effect> {
         self.busy.remove(&node);
         if outcome == EffectOutcome::Unrecorded {
@@ -99,7 +99,7 @@ impl Queues {
     }
 }
 
-/// Until the provider has done it and the writer has it on disk, or stops.
+/// Tries until the provider has done it and the writer has recorded it, or the server stops.
 async fn carry_out(
     effect: Effect,
     context: EffectContext,
@@ -108,20 +108,20 @@ async fn carry_out(
 ) -> EffectOutcome {
     let mut pause = RETRY_PAUSE_FIRST;
     loop {
-        let permit = calls.clone().acquire_owned().await.expect("never closed");
+        let permit = calls.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (kind, context) = (effect.kind.clone(), context.clone());
         let called = tokio::task::spawn_blocking(move || context.call(&kind)).await;
         drop(permit);
         let result = called.unwrap_or_else(|_| Err("the provider panicked".to_owned()));
         if let Err(message) = &result {
-            warn!(effect = %effect.id, %message, "the provider could not do it");
+            warn!(effect = %effect.id, %message, "the provider could not carry out an effect");
         }
         let must_succeed = matches!(effect.kind, EffectKind::DeleteNode { .. });
         if result.is_ok() || !must_succeed {
             let done = Input::EffectDone { effect: effect.id, result };
             match writer.say(done).await {
                 Ok(_) => return EffectOutcome::Recorded,
-                // It is in the outbox: the next start goes on.
+                // The effect is in the outbox, so the next start continues with it.
                 Err(Unavailable::Stopping) => return EffectOutcome::Unrecorded,
                 Err(
                     Unavailable::Busy
@@ -141,7 +141,7 @@ async fn carry_out(
     }
 }
 
-/// What wishes are carried out with.
+/// Everything that is needed to carry out effects.
 #[derive(Clone)]
 pub struct EffectContext {
     pub provider: Arc<dyn Provider>,
@@ -153,11 +153,13 @@ impl EffectContext {
     fn call(&self, kind: &EffectKind) -> Result<(), String> {
         match kind {
             EffectKind::CreateNode(request) => {
-                info!(node = %request.name, size = %request.vm_size, "creating");
-                // It sees this folder, and others see to theirs.
+                info!(node = %request.name, size = %request.vm_size, "creating a node");
+                // Nodes on this machine see this folder; other hosts prepare their own.
                 if request.host.is_local() {
                     let opened = self.environments.open_to(request.cluster);
-                    opened.map_err(|failed| format!("no folder for its environments: {failed}"))?;
+                    opened.map_err(|failed| {
+                        format!("cannot prepare the folder for its environments: {failed}")
+                    })?;
                 }
                 self.provider.create(request).map_err(|failed| ErrorChain(&failed).to_string())
             }
@@ -166,9 +168,9 @@ impl EffectContext {
                 if let Some(failure) = failure {
                     let kept =
                         self.post_mortems.keep(name, failure, || self.provider.remains(name));
-                    // It goes all the same: what it takes is worth more than what it could tell.
+                    // The node is deleted anyway: its resources are worth more than its post-mortem.
                     if let Err(error) = kept {
-                        warn!(node = %name, error = %ErrorChain(&error), "no post-mortem is kept");
+                        warn!(node = %name, error = %ErrorChain(&error), "cannot write a post-mortem");
                     }
                 }
                 self.provider.delete(name).map_err(|failed| ErrorChain(&failed).to_string())
@@ -193,20 +195,20 @@ mod tests {
     }
 
     #[test]
-    fn wishes_for_one_node_are_carried_out_in_order_and_once() {
+    fn effects_of_one_node_are_carried_out_in_order_and_once() {
         let mut queues = Queues::default();
         assert_eq!(id(queues.add(delete(1, 7))), Some(1));
-        assert_eq!(id(queues.add(delete(2, 7))), None, "one at a time for a node");
-        assert_eq!(id(queues.add(delete(3, 8))), Some(3), "other nodes do not wait for it");
-        assert_eq!(id(queues.add(delete(1, 7))), None, "it is told again");
+        assert_eq!(id(queues.add(delete(2, 7))), None, "one effect at a time for a node");
+        assert_eq!(id(queues.add(delete(3, 8))), Some(3), "other nodes do not wait");
+        assert_eq!(id(queues.add(delete(1, 7))), None, "the effect arrives again");
         assert_eq!(id(queues.finish(EffectId(1), NodeId(7), EffectOutcome::Recorded)), Some(2));
         assert_eq!(id(queues.finish(EffectId(2), NodeId(7), EffectOutcome::Recorded)), None);
-        assert_eq!(id(queues.add(delete(1, 7))), None, "it is done");
+        assert_eq!(id(queues.add(delete(1, 7))), None, "the effect is done");
     }
 
-    /// Its id stayed known, so the node was neither made nor deleted before the next start of the server.
+    /// The id used to remain known, so the node was neither created nor deleted before the next start of the server.
     #[test]
-    fn a_wish_that_was_not_recorded_is_carried_out_when_it_is_told_again() {
+    fn an_effect_that_was_not_recorded_is_carried_out_when_it_arrives_again() {
         let mut queues = Queues::default();
         assert_eq!(id(queues.add(delete(1, 7))), Some(1));
         assert_eq!(id(queues.finish(EffectId(1), NodeId(7), EffectOutcome::Unrecorded)), None);

@@ -1,11 +1,11 @@
-//! The server's TLS identity: a CA of our own and the server certificate that it signs.
+//! The server's TLS identity: its own CA, and the server certificate that the CA signs.
 //!
-//! Users trust this CA beside the public ones, so it may sign for this host's names only: its
-//! name constraints are critical, and a stolen key cannot speak for any other site. Renewal
-//! replaces one file at a time and keeps the keys, hence a crash at any point leaves a set that
-//! the next start accepts or completes. What does not fit together is refused, never overwritten.
+//! Users trust this CA in addition to the public ones, so it may sign only for the names of this host: its name
+//! constraints are critical, and a stolen key cannot be used for any other site. Renewal replaces one file at a time
+//! and keeps the keys, so a crash at any point leaves a set that the next start accepts or completes. Files that do not
+//! fit together are refused, never overwritten.
 //!
-//! Deliberately unknown here: who connects, listeners, HTTP.
+//! This module deliberately knows nothing about clients, listeners and HTTP.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,10 +39,10 @@ pub use own::{Own, OwnError, OwnFiles};
 use crate::secrets;
 use names::NAMES_MAX;
 
-/// Renewed when less than this remains, so that a monthly restart is enough.
+/// Certificates are renewed when less than this time remains, so that a monthly restart is enough.
 const RENEW_BEFORE_S: i64 = 30 * 24 * 60 * 60;
 
-/// What was made anew; after `CaAndLeaf` clients must be given the new CA.
+/// What was created again; after `CaAndLeaf`, clients need the new CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
     None,
@@ -54,10 +54,10 @@ pub enum Renewed {
 pub struct Identity {
     pub ca_pem: String,
     pub ca_path: PathBuf,
-    /// SHA-256 of the CA's public key, which stays when its certificate is made anew.
+    /// The SHA-256 digest of the CA's public key, which stays the same when its certificate is renewed.
     pub authority: String,
     pub renewed: Renewed,
-    /// When the server certificate ends; a start in the 30 days before renews it.
+    /// When the server certificate expires; a start in the 30 days before renews it.
     pub leaf_expires: SystemTime,
     leaf: CertificateDer<'static>,
     leaf_key: PrivateKeyDer<'static>,
@@ -68,65 +68,65 @@ pub enum PkiError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
-        "{} is there but {} is missing; restore it from a backup, or remove {remove} from that \
-         directory and start again to have new ones made",
+        "{} exists, but {} is missing; restore it from a backup, or remove {remove} from that \
+         directory and start again to create new ones",
         present.display(), missing.display()
     )]
     HalfPresent { present: PathBuf, missing: PathBuf, remove: &'static str },
     #[error(
         "{} {what}; restore it from a backup, or remove {remove} from that directory and start \
-         again to have new ones made",
+         again to create new ones",
         path.display()
     )]
     Damaged { path: PathBuf, what: &'static str, remove: &'static str },
     #[error(
         "{} is refused as a client would refuse it; restore it from a backup, or remove {LEAF} \
-         from that directory and start again to have new ones made",
+         from that directory and start again to create new ones",
         path.display()
     )]
     Untrusted { path: PathBuf, source: rustls::Error },
     #[error("{0:?} is not a host name; give one of letters, digits, hyphens and dots")]
     BadName(String),
     #[error(
-        "the server has {dns} dns names and {ips} addresses; a constrained ca needs at least one \
-         of each and {NAMES_MAX} in all at most"
+        "the server has {dns} DNS names and {ips} addresses; a constrained CA needs at least one \
+         of each, and at most {NAMES_MAX} in all"
     )]
     NameCount { dns: usize, ips: usize },
     #[error(
-        "the clock is {behind_s} s behind the beginning of {}; set the clock, or remove ca.pem, \
-         ca.key, server.pem and server.key if they were made under a wrong one",
+        "the clock is {behind_s} s before the start of {}; set the clock, or remove ca.pem, \
+         ca.key, server.pem and server.key if they were created while it was wrong",
         path.display()
     )]
     BeforeCa { path: PathBuf, behind_s: i64 },
-    #[error("the clock says {0} s since 1970, outside what a certificate can hold; set the clock")]
+    #[error("the clock says {0} s since 1970, which a certificate cannot represent; set the clock")]
     Clock(i64),
-    #[error("the operating system gave no random bytes")]
+    #[error("the operating system provided no random bytes")]
     Random,
-    #[error("cannot make a certificate")]
+    #[error("cannot create a certificate")]
     Sign(#[source] rcgen::Error),
-    #[error("cannot set up tls")]
+    #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
 }
 
-/// The certificate of our CA, in the folder of certificates.
+/// The certificate of the server's CA, in the folder of certificates.
 pub const CA_FILE: &str = "ca.pem";
 const ALL: &str = "ca.pem, ca.key, server.pem and server.key";
 const LEAF: &str = "server.pem and server.key";
 
 impl Identity {
-    /// What a listener proves itself with.
+    /// The certificate and key that a listener presents.
     pub fn certified(&self) -> Result<Arc<CertifiedKey>, PkiError> {
         let (chain, key) = (vec![self.leaf.clone()], self.leaf_key.clone_key());
         CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(PkiError::Tls)
     }
 }
 
-/// The listener's side of TLS 1.2 and 1.3; no client certificates.
+/// The server side of TLS 1.2 and 1.3, without client certificates.
 pub fn server_config(
     certificates: Arc<dyn ResolvesServerCert>,
 ) -> Result<Arc<rustls::ServerConfig>, PkiError> {
     let mut provider = aws_lc_rs::default_provider();
-    // As safe as AES-256, and a quarter cheaper where gigabytes come in.
+    // AES-128 is safe as well, and a quarter cheaper than AES-256 for uploads of gigabytes.
     provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -147,7 +147,7 @@ fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
-/// Reads the identity in `dir`, or makes what is missing, near its end or for other names.
+/// Reads the identity in `dir`, and creates certificates that are missing, expire soon or are for other names.
 pub fn load_or_create(dir: &Path, names: &Names, now: SystemTime) -> Result<Identity, PkiError> {
     let names = names.checked()?;
     let since_1970 = now.duration_since(UNIX_EPOCH).map_err(|_| PkiError::Clock(-1))?;
@@ -195,8 +195,8 @@ fn load_or_make_ca(dir: &Path, names: &Names, now: i64) -> Result<(Ca, bool), Pk
         PkiError::HalfPresent { present, missing, remove: ALL }
     };
     let Some(pem) = pem else {
-        // A leaf without its CA was once served. A CA key alone was not: its first start ended
-        // before the certificate was written, and is completed here.
+        // A certificate without its CA was once in use. A CA key alone was not: its first start ended before the
+        // certificate was written, and is completed here.
         for other in [leaf_path, dir.join("server.key")] {
             if files::read(&other, files::FILE_BYTES_MAX)?.is_some() {
                 return Err(half(&other, &path));
@@ -214,7 +214,8 @@ fn load_or_make_ca(dir: &Path, names: &Names, now: i64) -> Result<(Ca, bool), Pk
     let cert = parse(path, pem, ALL)?;
     check_key(&cert, &key, ALL)?;
     let Some(permitted) = &cert.facts.permitted else {
-        let what = "is not ours: a ca without name constraints could sign for any site";
+        let what =
+            "was not created by Muster: a CA without name constraints could sign for any site";
         return Err(PkiError::Damaged { path: cert.path, what, remove: ALL });
     };
     if now < cert.facts.not_before {
@@ -224,7 +225,7 @@ fn load_or_make_ca(dir: &Path, names: &Names, now: i64) -> Result<(Ca, bool), Pk
     if certs::permits(permitted, names) && now + RENEW_BEFORE_S < cert.facts.not_after {
         return Ok((Ca { cert, key }, false));
     }
-    // The old leaf goes first: a leaf that its CA did not sign would be refused at the next start.
+    // The old server certificate is removed first: one that its CA did not sign would be refused at the next start.
     files::remove(&leaf_path)?;
     let pem = certs::make_ca(names, &key, now)?;
     files::write(&cert.path, pem.as_bytes(), files::PUBLIC)?;
@@ -248,7 +249,7 @@ fn load_or_make_leaf(
         let cert = parse(path.clone(), pem, LEAF)?;
         check_key(&cert, &key, LEAF)?;
         if cert.facts.issuer != ca.cert.facts.subject {
-            let what = "was not issued by the ca beside it";
+            let what = "was not issued by the CA next to it";
             return Err(PkiError::Damaged { path, what, remove: LEAF });
         }
         let in_time = cert.facts.not_before <= now && now + RENEW_BEFORE_S < cert.facts.not_after;
@@ -262,7 +263,7 @@ fn load_or_make_leaf(
     Ok((parse(path, pem.into_bytes(), LEAF)?, key, true))
 }
 
-/// The key as read, or a new one that is written before any certificate of it exists.
+/// The existing key, or a new one that is written before any certificate for it exists.
 fn key_or_new(
     key: Option<Vec<u8>>,
     path: &Path,
@@ -275,7 +276,7 @@ fn key_or_new(
     };
     let key = std::str::from_utf8(&pem).ok().and_then(|pem| KeyPair::from_pem(pem).ok());
     key.ok_or_else(|| {
-        let what = "does not hold a private key in pem form";
+        let what = "does not contain a private key in PEM format";
         PkiError::Damaged { path: path.to_owned(), what, remove }
     })
 }
@@ -283,9 +284,9 @@ fn key_or_new(
 fn parse(path: PathBuf, pem: Vec<u8>, remove: &'static str) -> Result<Cert, PkiError> {
     let read = || {
         let mut found = CertificateDer::pem_slice_iter(&pem);
-        let der = found.next().and_then(Result::ok).ok_or("does not hold a certificate")?;
+        let der = found.next().and_then(Result::ok).ok_or("does not contain a certificate")?;
         if found.next().is_some() {
-            return Err("holds more than one certificate");
+            return Err("contains more than one certificate");
         }
         certs::read(&der).map(|facts| (der, facts))
     };
@@ -299,11 +300,11 @@ fn check_key(cert: &Cert, key: &KeyPair, remove: &'static str) -> Result<(), Pki
     if cert.facts.public_key == key.subject_public_key_info() {
         return Ok(());
     }
-    let what = "does not belong to the key beside it";
+    let what = "does not match the key next to it";
     Err(PkiError::Damaged { path: cert.path.clone(), what, remove })
 }
 
-/// What a client will check, done before any client does: signature, time, every name.
+/// Performs the checks of a client before any client does: signature, validity and every name.
 fn check_chain(
     ca: &CertificateDer<'static>,
     leaf: &CertificateDer<'static>,
@@ -325,7 +326,7 @@ fn check_chain(
     Ok(())
 }
 
-/// Named rather than taken from the process: another crate may have set a different default.
+/// The provider is named explicitly, because another crate may have set a different default for the process.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }

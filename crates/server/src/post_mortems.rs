@@ -1,4 +1,5 @@
-//! What became of bad nodes, kept when they are gone: a folder for each cluster, a file for each node.
+//! Post-mortems: what is recorded about nodes that failed or were lost. There is a folder for each cluster, and a file
+//! for each node.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +13,12 @@ use tracing::warn;
 
 use crate::pki::files::{self, FileError};
 
-/// Of one cluster; the oldest goes.
+/// How many are kept for one cluster; the oldest is deleted first.
 pub const KEPT_MAX: usize = 20;
-/// Of clusters, gone or not; that of which nothing was written for longest goes.
+/// How many clusters have post-mortems, including deleted ones; the one without a new post-mortem for the longest time
+/// is deleted first.
 const CLUSTERS_MAX: usize = 100;
-/// Twice the longest log, if every letter of it has to be escaped, and the rest.
+/// Twice the longest log, in case every character has to be escaped, and the rest.
 const FILE_BYTES_MAX: u64 = 160 * 1024;
 
 pub struct PostMortems {
@@ -28,8 +30,8 @@ impl PostMortems {
         PostMortems { dir }
     }
 
-    /// Writes down what is left of a node before it is deleted. Deletes are tried again, and by then there may be less
-    /// left: what was written first stays.
+    /// Writes the post-mortem of a node before the node is deleted. A delete may be repeated, and by then less may be
+    /// left of the node, so the first post-mortem is kept.
     pub fn keep(
         &self,
         node: &str,
@@ -47,13 +49,13 @@ impl PostMortems {
         files::write(&path, text.as_bytes(), files::PRIVATE)?;
         for (folder, most) in [(&folder, KEPT_MAX), (&self.dir, CLUSTERS_MAX)] {
             if let Err(error) = drop_oldest(folder, most) {
-                warn!(folder = %folder.display(), %error, "old post-mortems cannot be removed");
+                warn!(folder = %folder.display(), %error, "cannot remove old post-mortems");
             }
         }
         Ok(())
     }
 
-    /// The newest first. One that cannot be read is left out.
+    /// Newest first. A post-mortem that cannot be read is left out.
     pub fn of(&self, cluster: ClusterId) -> Vec<PostMortem> {
         let entries = std::fs::read_dir(self.folder(cluster)).into_iter().flatten().flatten();
         let read = |path: PathBuf| {
@@ -95,12 +97,12 @@ fn findings(remains: &Remains) -> Findings {
     }
 }
 
-/// Of files or folders, by when they were last written.
+/// Deletes the files or folders that have not been written to for the longest time.
 fn drop_oldest(folder: &Path, most: usize) -> io::Result<()> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        // Another may have dropped it just now.
+        // Another thread may have just deleted it.
         if let Ok(modified) = entry.metadata().and_then(|about| about.modified()) {
             found.push((modified, entry.path()));
         }
@@ -146,23 +148,23 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_and_the_first_word_stays() {
+    fn the_newest_are_kept_and_the_first_version_of_each() {
         let dir = tempfile::tempdir().unwrap();
         let kept = PostMortems::new(dir.path().join("post-mortems"));
         assert!(kept.of(ClusterId(1)).is_empty());
         for number in 0..=KEPT_MAX {
             let (name, at) = (format!("n-{number:02}"), 100 + number as u64);
             kept.keep(&name, &failure(1, at), || remains("first")).unwrap();
-            // So that their files are of different ages on any file system.
+            // Sets times, so that the files have different ages on any file system.
             let path = kept.folder(ClusterId(1)).join(format!("{name}.json"));
             let file = std::fs::File::options().write(true).open(path).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(at)).unwrap();
         }
-        kept.keep("n-20", &failure(1, 900), || panic!("it is known already")).unwrap();
+        kept.keep("n-20", &failure(1, 900), || panic!("it exists already")).unwrap();
         kept.keep("other", &failure(2, 0), || None).unwrap();
         let names: Vec<String> = kept.of(ClusterId(1)).into_iter().map(|one| one.node).collect();
         let expected: Vec<String> = (1..=KEPT_MAX).rev().map(|n| format!("n-{n:02}")).collect();
-        assert_eq!(names, expected, "the oldest is gone");
+        assert_eq!(names, expected, "the oldest is deleted");
         let newest = &kept.of(ClusterId(1))[0];
         assert_eq!(newest.agent_log.as_deref(), Some("first"));
         assert_eq!(newest.findings.as_ref().unwrap().signal, Some(9));

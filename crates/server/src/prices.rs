@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use crate::pki::files::{self, FileError};
 
-/// Far more than a line per size.
+/// Far more than one line per size.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// `[{"size": "Standard_DS3_v2", "usd_per_hour": "0.31", "low_priority_usd_per_hour": "0.06"}]`. Amounts are
-/// text, so that they are read exactly.
+/// `[{"size": "Standard_DS3_v2", "usd_per_hour": "0.31", "low_priority_usd_per_hour": "0.06"}]`. Amounts are text, so
+/// that they are parsed exactly.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -29,7 +29,7 @@ pub enum PriceFileError {
     #[error("the price file {} is not a list of {{size, usd_per_hour}}: {why}", path.display())]
     Malformed { path: PathBuf, why: String },
     #[error(
-        "{got:?} is no price for {size}: give dollars per hour as text with at most six decimals, \
+        "{got:?} is not a price for {size}: give dollars per hour as text with at most six decimals, \
          such as \"0.29\""
     )]
     Amount { size: String, got: String },
@@ -37,14 +37,14 @@ pub enum PriceFileError {
     Refused(#[from] PriceError),
 }
 
-/// Our sizes with the prices of this file.
+/// The built-in sizes with the prices of this file.
 pub fn read(path: &Path) -> Result<Catalogue, PriceFileError> {
     let text = files::read(path, FILE_BYTES_MAX)?
         .ok_or_else(|| PriceFileError::Missing { path: path.to_owned() })?;
     parse(&text, path)
 }
 
-/// The same of a file's content.
+/// The same for the contents of a file.
 pub fn parse(text: &[u8], path: &Path) -> Result<Catalogue, PriceFileError> {
     let entries: Vec<Entry> = serde_json::from_slice(text).map_err(|why| {
         PriceFileError::Malformed { path: path.to_owned(), why: shown(&why.to_string()) }
@@ -61,14 +61,14 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Catalogue, PriceFileError> {
                 Some(text) => Some(amount(text)?),
                 None => None,
             },
-            // One that cannot be shown as it stands is none of ours.
+            // A name that cannot be printed as it is does not belong to a built-in size.
             size: shown(&size),
         });
     }
     Ok(Catalogue::builtin().with_prices(&prices)?)
 }
 
-/// What stands in the file, in a message: as much as a person reads of it, and nothing that a terminal obeys.
+/// Text of the file for a message: as much as a person would read, without control characters for a terminal.
 fn shown(text: &str) -> String {
     const CHARS_MAX: usize = 200;
     let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_prices_replace_ours() {
+    fn the_operators_prices_replace_the_built_in_ones() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let path = dir.path().join("prices.json");
         std::fs::write(&path, r#"[{"size": "standard_ds3_v2", "usd_per_hour": "1.5"}]"#)
             .expect("io");
-        let catalogue = read(&path).expect("a good file");
+        let catalogue = read(&path).expect("the file is valid");
         let price = &catalogue.get("Standard_DS3_v2").expect("known").price;
         assert_eq!(price.dedicated_micro_usd_per_hour, 1_500_000);
         for bad in ["{}", r#"[{"size": "nope", "usd_per_hour": "1"}]"#, "[", r#"[{"size":"x"}]"#] {

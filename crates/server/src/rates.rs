@@ -1,6 +1,6 @@
-//! How many requests a second one user may send, and one workspace may get: buckets that fill at that rate. Whoever finds
-//! theirs empty is told when to come back. What is about files has buckets of its own: a client that uploads a folder
-//! sends thousands, each for little.
+//! Limits how many requests per second one user may send, and one workspace may receive, with token buckets that fill
+//! at that rate. A caller that finds its bucket empty learns when to try again. Requests for files have their own
+//! buckets, because a client that uploads a folder sends thousands of small ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use muster_core::ids::WorkspaceId;
 use muster_core::model::WorkspaceKey;
 
-/// A bucket holds what flows in within this time: who was quiet may send much at once.
+/// A bucket holds the requests of this many seconds, so that a caller may send a burst after a pause.
 const BURST_S: u32 = 10;
-/// Buckets that are looked through for full ones, which need not be kept, once there are twice as many as were kept last.
+/// The minimum number of buckets at which full ones, which need not be kept, are removed. This happens when there are
+/// twice as many as remained the last time.
 const KEPT_MIN: usize = 1_024;
 
-/// Per second; `None` has no bound.
+/// Requests per second; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RateLimits {
     pub per_user: Option<u32>,
@@ -23,7 +24,7 @@ pub struct RateLimits {
     pub files_per_workspace: Option<u32>,
 }
 
-/// What came too fast, and when there is room for the next.
+/// The limit that was exceeded, and when there is room for the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooFast {
     pub per_second: u32,
@@ -35,7 +36,7 @@ impl TooFast {
         (self.wait.as_secs_f64().ceil() as u64).max(1)
     }
 
-    /// For whoever sent it: whose limit it is, and the setting that raises it.
+    /// The message for the caller, with the limit and the setting that raises it.
     pub fn words(&self, lane: &str, setting: &str) -> String {
         format!(
             "more than {} requests per second, the most that {lane}; send fewer, and try again in {} s, or have the \
@@ -67,17 +68,17 @@ impl Rates {
         }
     }
 
-    /// One more request of somebody.
+    /// Counts a request of a user.
     pub fn of_user(&self, object_id: &str) -> Result<(), TooFast> {
         self.users.take(|| object_id.into(), Instant::now())
     }
 
-    /// One more request about a workspace.
+    /// Counts a request for a workspace.
     pub fn of_workspace(&self, key: &WorkspaceKey) -> Result<(), TooFast> {
         self.workspaces.take(|| key.folded(), Instant::now())
     }
 
-    /// One more request for the blobs, files or logs of a workspace.
+    /// Counts a request for the blobs, files or logs of a workspace.
     pub fn of_files(&self, workspace: WorkspaceId) -> Result<(), TooFast> {
         self.files.take(|| workspace, Instant::now())
     }
@@ -90,7 +91,7 @@ struct Buckets<K> {
 
 struct Inner<K> {
     buckets: BTreeMap<K, Bucket>,
-    /// How many there may be before full ones go.
+    /// How many buckets there may be before full ones are removed.
     kept_max: usize,
 }
 
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sends_too_much_is_told_when_to_come_back() {
+    fn a_caller_that_sends_too_much_learns_when_to_try_again() {
         let (buckets, now) = (Buckets::new(Some(2)), Instant::now());
         let take = |who: &'static str, after: u64| {
             buckets.take(|| who, now + Duration::from_millis(after))
@@ -144,21 +145,21 @@ mod tests {
         }
         let refused = take("noisy", 0).unwrap_err();
         assert_eq!(refused, TooFast { per_second: 2, wait: Duration::from_millis(500) });
-        assert_eq!(take("quiet", 0), Ok(()), "nobody else is held back");
-        assert!(take("noisy", 400).is_err(), "to ask in vain costs nothing, and gains nothing");
+        assert_eq!(take("quiet", 0), Ok(()), "other callers are not affected");
+        assert!(take("noisy", 400).is_err(), "a refused request costs nothing and gains nothing");
         assert_eq!(take("noisy", 501), Ok(()));
         assert!(take("noisy", 502).is_err());
     }
 
     #[test]
-    fn without_a_limit_nobody_is_counted() {
+    fn without_a_limit_nothing_is_counted() {
         let buckets = Buckets::new(None);
         assert_eq!(buckets.take(|| "x", Instant::now()), Ok(()));
         assert!(buckets.inner.lock().unwrap().buckets.is_empty());
     }
 
     #[test]
-    fn who_has_been_quiet_is_forgotten() {
+    fn quiet_callers_are_forgotten() {
         let (buckets, now) = (Buckets::new(Some(1)), Instant::now());
         for number in 0..KEPT_MIN {
             buckets.take(|| number, now).unwrap();

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use muster_store::{Reader, StoreError};
 
-/// What is read of World.
+/// The reader of World.
 pub type WorldReader = dyn Reader;
 
-/// Kept open between calls; more may be open while many read at once.
+/// How many connections are kept open between calls; more may be open during many concurrent reads.
 const KEPT_MAX: usize = 8;
-/// For reads that are under way when the server ends.
+/// How long a stop waits for reads in progress.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Cheap to clone.
@@ -47,7 +47,7 @@ impl<R: ?Sized + Send + 'static> Readers<R> {
         Readers { shared: Arc::new(Shared { path, open, state, came_back }) }
     }
 
-    /// Closes those that nobody uses, and waits for the others, but not for ever. Whoever reads later opens one of his own.
+    /// Closes idle connections, and waits for the others for a limited time. A later read opens its own.
     pub fn end(&self) {
         let mut state = self.shared.lock();
         state.has_ended = true;
@@ -56,8 +56,8 @@ impl<R: ?Sized + Send + 'static> Readers<R> {
         let _ = self.shared.came_back.wait_timeout_while(state, END_PATIENCE, are_out);
     }
 
-    /// Looks one thing up by its key, where the caller is: it takes some microseconds and never waits for the
-    /// writer, and two hops between threads would take longer. Lists go through [`Readers::read`].
+    /// Looks up one thing by its key on the calling thread: that takes microseconds and never waits for the writer, and
+    /// switching threads twice would take longer. Lists use [`Readers::read`].
     pub fn look_up<T>(
         &self,
         read: impl FnOnce(&mut R) -> Result<T, StoreError>,
@@ -68,12 +68,12 @@ impl<R: ?Sized + Send + 'static> Readers<R> {
             None => (self.shared.open)(&self.shared.path)?,
         };
         let result = read(&mut *reader);
-        // A connection that failed is not trusted again.
+        // A connection that failed is not used again.
         lent.kept = result.is_ok().then_some(reader);
         result
     }
 
-    /// Runs a read off the async threads, on a snapshot of what is committed.
+    /// Runs a read outside the async threads, on a snapshot of the committed state.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&mut R) -> Result<T, StoreError> + Send + 'static,
@@ -98,7 +98,7 @@ impl<R: ?Sized> Shared<R> {
     }
 }
 
-/// Given back when dropped, even by who panics.
+/// Returned when dropped, even by a panic.
 struct Lent<'s, R: ?Sized> {
     shared: &'s Shared<R>,
     kept: Option<Box<R>>,
@@ -110,7 +110,7 @@ impl<R: ?Sized> Drop for Lent<'_, R> {
         if !state.has_ended && state.idle.len() < KEPT_MAX {
             state.idle.extend(self.kept.take());
         }
-        // Closed before it is said to be back.
+        // The connection is closed before it counts as returned.
         self.kept = None;
         state.lent -= 1;
         self.shared.came_back.notify_all();

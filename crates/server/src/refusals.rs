@@ -1,52 +1,53 @@
-//! Which refusals go into the activity log: every one, as long as nobody floods it.
+//! Decides which refusals go into the activity log: all of them, unless a caller floods it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Of one caller at a time. A person does not get near it; a program that goes wrong would fill the disk with
-/// the same line.
+/// How many refusals of one caller are recorded in a row. A person does not reach this, but a faulty program could fill
+/// the disk with the same line.
 const BURST: u32 = 600;
-/// After that, one in a second.
+/// After that, this many per second.
 const REFILL_PER_S: u32 = 1;
-/// The longest message that is kept.
+/// The longest message that is stored.
 const MESSAGE_CHARS_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub struct Refusals {
-    /// By object id: as many as there are users, at most.
+    /// By object id, so at most as many as there are users.
     callers: Mutex<BTreeMap<Box<str>, Allowance>>,
-    /// Since the last that was written down.
+    /// How many were not recorded since the last one that was.
     missing: AtomicU64,
 }
 
 struct Allowance {
     left: u32,
-    /// When it was last filled up, in seconds since 1970.
+    /// When it was last refilled, in seconds since 1970.
     at: u64,
     is_told: bool,
 }
 
 impl Refusals {
-    /// One could not be written down. The first of many gets a line in the server's own log.
+    /// Counts a refusal that could not be recorded. The first of a series is logged in the server's own log.
     pub fn missed(&self, why: &dyn std::fmt::Display) {
         if self.missing.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(%why, "refusals are counted and not written to the activity log for now");
+            tracing::warn!(%why, "refusals cannot be written to the activity log for now and are only counted");
         }
     }
 
-    /// One was written down again.
+    /// Notes that refusals can be recorded again.
     pub fn written(&self) {
         let missing = self.missing.swap(0, Ordering::Relaxed);
         if missing > 0 {
             tracing::warn!(
                 missing,
-                "refusals are missing in the activity log, which could not be written for a while"
+                "some refusals are missing from the activity log, because it could not be written for a while"
             );
         }
     }
 
-    /// Whether this one is to be noted. The first of many that is not gets a line in the server's own log.
+    /// Whether this refusal should be recorded. The first of a series that should not is logged in the server's own
+    /// log.
     pub fn admit(&self, object_id: &str, unix_s: u64) -> bool {
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || Allowance { left: BURST, at: unix_s, is_told: false };
@@ -63,7 +64,7 @@ impl Refusals {
             caller.is_told = true;
             tracing::warn!(
                 caller = object_id,
-                "refused more than {BURST} times; only {REFILL_PER_S} refusal a second of this caller is in \
+                "refused more than {BURST} times; only {REFILL_PER_S} refusal per second of this caller is written to \
                  the activity log for now"
             );
         }
@@ -71,7 +72,7 @@ impl Refusals {
     }
 }
 
-/// A message as it is kept.
+/// Shortens a message to the length that is stored.
 pub fn shorten(message: &str) -> Box<str> {
     message.chars().take(MESSAGE_CHARS_MAX).collect::<String>().into()
 }
@@ -85,9 +86,9 @@ mod tests {
         let refusals = Refusals::default();
         let noted = |at| (0..1_000).filter(|_| refusals.admit("mallory", at)).count();
         assert_eq!(noted(1_000), BURST as usize);
-        assert!(refusals.admit("ada", 1_000), "others are not held back");
+        assert!(refusals.admit("ada", 1_000), "other callers are not affected");
         assert_eq!(noted(1_007), 7);
-        assert_eq!(noted(1_003), 0, "a clock that goes back fills up nothing");
+        assert_eq!(noted(1_003), 0, "a clock that is set back refills nothing");
         assert_eq!(noted(9_000), BURST as usize);
     }
 }

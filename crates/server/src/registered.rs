@@ -1,7 +1,7 @@
-//! Outputs that become assets: data and models that a job names, made when it has ended well.
+//! Registers outputs as assets: data and models that a job names, created when it has ended successfully.
 //!
-//! A word of an agent may come twice. What is registered is marked with the job and the output that it came from, so it is
-//! registered once.
+//! A report of an agent may arrive twice. An asset is marked with the job and the output that it comes from, so it is
+//! registered only once.
 
 use muster_core::model::{
     ARTIFACT_DATASTORE, AssetSpec, Caller, DEFAULT_DATASTORE, DatastoreSpec, Job, JobOutput,
@@ -15,7 +15,7 @@ use muster_wire::datastore::own_container;
 use crate::app::App;
 use crate::artifacts::ArtifactError;
 
-/// Others may take the next version at the same moment.
+/// How often the next version is tried, because others may take it at the same moment.
 const TRIES: usize = 10;
 
 pub async fn register(app: &App, job: &Job, spec: &JobSpec) -> Result<(), ArtifactError> {
@@ -95,7 +95,7 @@ fn next_version(
     Ok(next.to_string().into())
 }
 
-/// A datastore of the workspace that shows the container that an output went to.
+/// A datastore of the workspace for the container that contains an output.
 pub fn datastore_of(
     app: &App,
     job: &Job,

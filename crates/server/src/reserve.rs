@@ -1,8 +1,8 @@
-//! Space on the disk that only the store can use: a file holds it until the store needs it.
+//! Disk space that only the store can use: a file occupies it until the store needs it.
 //!
-//! A full disk is often somebody else's doing. With the reserve, jobs that run can still end, and people can still cancel
-//! and delete what fills the disk. Nothing else is written as long as the store lives on it ([`OnReserve`]). When it is used
-//! up as well, all changes are refused until there is space again.
+//! A full disk is often caused by something else. With the reserve, running jobs can still end, and users can still
+//! cancel and delete jobs that fill the disk. Nothing else is written while the store uses the reserve ([`OnReserve`]).
+//! When the reserve is used up as well, all changes are refused until there is space again.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -21,14 +21,14 @@ use rustix::io::Errno;
 
 use crate::state_dir::StateDir;
 
-/// Of what nodes and files leave to the store, this part is kept by the file.
+/// The file occupies this fraction of the space that nodes and files leave to the store.
 const PART: u64 = 4;
-/// The log of each of the two stores may take this part of it.
+/// The write-ahead log of each of the two stores may take this fraction of it.
 const LOG_PART: u64 = 4;
-/// With less than this the next commit may fail, and a start as well.
+/// With less than this, the next commit may fail, and so may a start.
 pub const FREE_BYTES_MIN: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How often a start that waits for space looks for it, and how often it says so.
+/// How often a start that waits for space checks for it, and how often it logs that.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
@@ -39,16 +39,16 @@ pub struct ReserveFile {
     used: OnReserve,
 }
 
-/// Whether the stores live on the reserve now. Cheap to clone.
+/// Whether the stores are using the reserve. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct OnReserve(Arc<Seen>);
 
-/// As of the last look at the disk.
+/// The state of the disk at the last check.
 #[derive(Debug, Default)]
 struct Seen {
     is_used: AtomicBool,
     free_bytes: AtomicU64,
-    /// From here on the reserve is not needed any more.
+    /// With this much free space, the reserve is no longer needed.
     plenty_bytes: AtomicU64,
 }
 
@@ -62,7 +62,7 @@ impl OnReserve {
         self.get().then(|| self.short_of_space())
     }
 
-    /// How short a full disk is.
+    /// How much space a full disk lacks.
     pub fn short_of_space(&self) -> StoreTrouble {
         StoreTrouble::ShortOfSpace {
             free_bytes: self.0.free_bytes.load(Ordering::Relaxed),
@@ -79,10 +79,12 @@ impl OnReserve {
         if self.0.is_used.swap(is_so, Ordering::Relaxed) != is_so {
             match is_so {
                 true => tracing::warn!(
-                    "the disk is full: until there is space again, only cancels, deletes and reports of nodes are taken, and no \
+                    "the disk is full: until there is space again, only cancels, deletes and reports of nodes are accepted, and no \
                      job is started"
                 ),
-                false => tracing::info!("there is space on the disk again: every change is taken"),
+                false => {
+                    tracing::info!("there is space on the disk again: all changes are accepted")
+                }
             }
         }
     }
@@ -101,7 +103,7 @@ impl ReserveFile {
         self.used.clone()
     }
 
-    /// Returns when there is enough space for a start. Frees what can be freed, and says how much is still missing.
+    /// Returns when there is enough space for a start. Frees what can be freed, and logs how much is still missing.
     pub async fn wait_for_space(&self) {
         let mut told: Option<Instant> = None;
         loop {
@@ -112,22 +114,22 @@ impl ReserveFile {
             };
             let Ok(Some(words)) = tokio::task::spawn_blocking(look).await else { return };
             if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-                tracing::warn!("{words}; the server starts as soon as there is enough");
+                tracing::warn!("{words}; the server will start as soon as there is enough space");
                 told = Some(Instant::now());
             }
             tokio::time::sleep(TRY_EVERY).await;
         }
     }
 
-    /// How long the log of one store may become: both logs together take at most half of what the reserve has, and the other
-    /// half is left for the databases to grow. On a large disk the stores keep to less by themselves.
+    /// How long the write-ahead log of one store may become: both logs together take at most half of the reserve, and
+    /// the other half is left for the databases to grow. On a large disk the stores use less by themselves.
     pub fn log_bytes_max(&self) -> u64 {
         let of_disk = |disk: DiskSpace| disk::reserve(disk.bytes) / PART / LOG_PART;
         self.disk().map_or(u64::MAX, of_disk)
     }
 
-    /// Whether a start would fail for want of space. Taking it for a moment also shows what root may use, quotas, and files
-    /// that cannot be made. Any other fault is left to the start itself, which knows what to say.
+    /// Whether a start would fail for lack of space. Allocating it for a moment also detects space that is reserved for
+    /// root, quotas, and a lack of inodes. Other errors are left to the start itself, which reports them better.
     pub fn lacks_space(&self) -> bool {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let taken = open(self.state_dir.root(), flags, Mode::RUSR | Mode::WUSR)
@@ -140,23 +142,24 @@ impl ReserveFile {
         let (free_kib, needed_kib) = (free >> 10, FREE_BYTES_MIN >> 10);
         match needed_kib.saturating_sub(free_kib) {
             0 => format!(
-                "the disk is full for this user: a start needs {needed_kib} KiB in {folder}, which cannot be taken although \
+                "the disk is full for this user: a start needs {needed_kib} KiB in {folder}, which cannot be allocated although \
                  {free_kib} KiB are free; free at least {needed_kib} KiB of this user's quota, or some files"
             ),
             missing_kib => format!(
-                "the disk is full: {free_kib} KiB are free for {folder}, and a start needs {needed_kib} KiB; free at least \
+                "the disk is full: {free_kib} KiB are free for {folder}, but a start needs {needed_kib} KiB; free at least \
                  {missing_kib} KiB on that disk"
             ),
         }
     }
 
-    /// Gives the space back if there is no other. Call it before the store is opened.
+    /// Releases the reserve if there is no other space. Call this before the store is opened.
     pub fn use_if_needed(&self) {
         self.give_up_if_needed();
         self.note_use();
     }
 
-    /// With less free space than the reserve has, what is free is what it gave up. That stays so until there is plenty.
+    /// If less space is free than the reserve has, the free space is what the reserve released. That remains so until
+    /// there is plenty of space.
     fn note_use(&self) {
         let Ok(disk) = self.disk() else { return };
         let bytes = disk::reserve(disk.bytes) / PART;
@@ -169,7 +172,7 @@ impl ReserveFile {
         }
     }
 
-    /// An empty file is left when the server is killed while it makes it.
+    /// A server that is killed while it creates the file leaves an empty one.
     fn is_held(&self) -> bool {
         self.path.metadata().is_ok_and(|found| found.len() > 0)
     }
@@ -179,17 +182,19 @@ impl ReserveFile {
             return;
         }
         match std::fs::remove_file(&self.path) {
-            Ok(()) => tracing::warn!("the disk is full; the store uses its reserve now"),
+            Ok(()) => tracing::warn!("the disk is full; the store is now using its reserve"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(%error, "the disk is full, and the reserve stays taken"),
+            Err(error) => {
+                tracing::warn!(%error, "the disk is full, and the reserve could not be released")
+            }
         }
-        // What was left by nodes that have ended goes anyway; here it goes before there is a helper.
+        // The disks of ended nodes are always removed; here it happens before there is a helper.
         if self.free_bytes().is_some_and(|free| free < FREE_BYTES_MIN) {
             self.remove_dead_disks();
         }
     }
 
-    /// Takes the space again as soon as it can be had, until dropped.
+    /// Allocates the reserve again as soon as possible, until dropped.
     pub async fn keep(self) {
         loop {
             let own = self.clone();
@@ -201,7 +206,7 @@ impl ReserveFile {
             };
             let taken = tokio::task::spawn_blocking(look).await;
             if let Ok(Err(error)) = taken {
-                tracing::debug!(%error, "no reserve can be taken now");
+                tracing::debug!(%error, "the reserve cannot be allocated now");
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -213,7 +218,7 @@ impl ReserveFile {
         }
         let disk = self.disk()?;
         let bytes = disk::reserve(disk.bytes) / PART;
-        // Only from plenty: it must not be what fills the disk.
+        // Only if there is plenty of space: the reserve must not be what fills the disk.
         if bytes == 0 || disk.free_bytes < bytes.saturating_mul(PART) {
             return Ok(());
         }
@@ -237,7 +242,7 @@ impl ReserveFile {
             if init.is_some_and(|init| init.has_surely_ended())
                 && let Err(error) = disk::remove(&node)
             {
-                tracing::warn!(%error, node = %node.display(), "a dead node's disk stays");
+                tracing::warn!(%error, node = %node.display(), "cannot remove the disk of an ended node");
             }
         }
     }
@@ -256,17 +261,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_taken_from_plenty_and_stays_while_there_is_space() {
+    fn it_is_allocated_from_plenty_and_kept_while_there_is_space() {
         let dir = tempfile::tempdir().unwrap();
         let reserve = ReserveFile::of(&StateDir::new(dir.path()));
         let disk = reserve.disk().unwrap();
         let wanted = disk::reserve(disk.bytes) / PART;
         if disk.free_bytes < wanted * PART * 2 {
-            return muster_testing::skip_or_fail("there is not enough space for a reserve here");
+            return muster_testing::skip_or_fail(
+                "there is not enough space for a reserve on this disk",
+            );
         }
         reserve.take().unwrap();
         assert_eq!(std::fs::metadata(&reserve.path).unwrap().len(), wanted);
         reserve.use_if_needed();
-        assert!(reserve.path.exists(), "nobody needs it");
+        assert!(reserve.path.exists(), "the reserve is not needed");
     }
 }

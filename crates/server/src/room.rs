@@ -17,11 +17,11 @@ pub struct Room {
     kept: Kept,
     /// What counts as taken although it is free: nodes that are limited by quotas may still write it.
     promised: fn(&Path) -> u64,
-    /// That, and when it was asked for: it costs a walk through all quotas, and every append to a log wants it.
+    /// This value, and when it was determined: it costs a walk through all quotas, and every append to a log needs it.
     known: Arc<Mutex<Option<(Instant, u64)>>>,
 }
 
-/// For so long it counts as unchanged.
+/// How long the value is used before it is determined again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub enum Kind {
 }
 
 impl Room {
-    /// Of the disk that this folder is on.
+    /// The space on the disk that contains this folder.
     pub fn of(dir: PathBuf) -> Room {
         Room { dir, kept: Kept::OfDisk, promised: disk::promised_by_quotas, known: Arc::default() }
     }
@@ -73,7 +73,7 @@ impl Room {
         Room { dir, kept: Kept::Fixed { store, jobs }, promised: |_| 0, known: Arc::default() }
     }
 
-    /// Whether so many bytes more can be taken.
+    /// Checks whether there is room for this many bytes.
     pub fn check(&self, wanted: u64, kind: Kind) -> Result<(), NoRoom> {
         let (free, kept) = self.free_and_kept(kind)?;
         match free >= wanted.saturating_add(kept) {
@@ -82,7 +82,7 @@ impl Room {
         }
     }
 
-    /// How many of these bytes can be taken: at least one, of at least one.
+    /// How many of these bytes there is room for. If there is no room for any, that is an error.
     pub fn fits(&self, wanted: u64, kind: Kind) -> Result<u64, NoRoom> {
         let (free, kept) = self.free_and_kept(kind)?;
         match free.saturating_sub(kept).min(wanted) {
@@ -99,7 +99,7 @@ impl Room {
     }
 
     fn promised(&self) -> u64 {
-        // Held meanwhile: the others wait for the answer instead of asking, too.
+        // The lock is held meanwhile, so that other threads wait for the result instead of determining it as well.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match *known {
             Some((at, bytes)) if at.elapsed() < KNOWN_FOR => bytes,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_were_promised_is_not_free() {
+    fn space_promised_to_nodes_is_not_free() {
         let room = Room::with_reserve("/".into(), 0);
         room.check(1, Kind::OfJob).expect("there is room");
         let promised = Room { promised: |_| u64::MAX, known: Arc::default(), ..room };
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_were_promised_is_asked_for_once_a_second() {
+    fn space_promised_to_nodes_is_determined_once_a_second() {
         static ASKED: AtomicU64 = AtomicU64::new(0);
         let asked = |_: &Path| ASKED.fetch_add(1, Ordering::Relaxed);
         let room = Room { promised: asked, ..Room::with_reserve("/".into(), 0) };

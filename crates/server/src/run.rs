@@ -1,5 +1,5 @@
-//! The life of a server: its state is opened and found whole, its providers and background tasks are started, it serves,
-//! and it stops in order.
+//! The life cycle of a server: its state is opened and checked, its providers and background tasks are started, it
+//! serves requests, and it stops in order.
 
 mod background;
 #[cfg(test)]
@@ -26,13 +26,13 @@ use crate::state_dir::StateDir;
 use crate::writer::{self, Unavailable};
 use crate::{clock, first_start, http};
 
-/// How long a start waits until this machine is recorded.
+/// How long a start waits until the capacity of this machine is recorded.
 const MEASURE_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before trying again to record this machine.
+/// The pause before another attempt to record this machine.
 const MEASURE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Serves until `shutdown` resolves. Nodes stay up and are adopted by the next start. On a full disk it waits until there is
-/// space for a start.
+/// Serves until `shutdown` resolves. Nodes keep running and are adopted by the next start. If the disk is full, this
+/// waits until there is space for a start.
 pub async fn run(
     config: ServerConfig,
     on_ready: impl FnOnce(&Ready) + Send,
@@ -63,7 +63,7 @@ pub async fn run(
     server.start_tasks(&mut background, (certificates, hangup), wishes);
     let mut measured = Box::pin(measure(server.stores.writer.clone(), server.nodes.seen()));
     let waits_for_check = server.stores.writer_thread.waits_for_check;
-    // A store that takes no writes keeps neither a start nor a stop waiting.
+    // A store that accepts no writes delays neither a start nor a stop.
     if waits_for_check || timeout(MEASURE_PATIENCE, &mut measured).await.is_err() {
         background.start(measured);
     }
@@ -82,7 +82,7 @@ pub async fn run(
     let wait = async {
         let damage = tokio::select! {
             () = &mut shutdown => None,
-            // Without its writer a server can only refuse.
+            // Without its writer, a server could only refuse requests.
             _ = writer_ended => None,
             damage = check.damage() => Some(damage),
         };
@@ -106,7 +106,7 @@ async fn open(
     Server::open(config.clone(), state_dir.clone(), reserve.clone()).await
 }
 
-/// What asks to look for new certificates, if anything does.
+/// The signal that reloads certificates, if it is enabled.
 fn hangup(config: &ServerConfig) -> Result<Option<Signal>, ServeError> {
     match config.hangup_reloads {
         true => signal(SignalKind::hangup()).map(Some).map_err(ServeError::Signals),
@@ -114,13 +114,13 @@ fn hangup(config: &ServerConfig) -> Result<Option<Signal>, ServeError> {
     }
 }
 
-/// Tells core what this machine has, as soon as it can be written down.
+/// Reports the capacity of this machine to the core, as soon as it can be recorded.
 async fn measure(writer: writer::Handle, seen: HostRequest) {
     loop {
         match writer.say(Input::ChangeHosts(Box::new(seen.clone()))).await {
             Ok(Ok(_)) | Err(Unavailable::Stopping) => return,
             Ok(Err(refused)) => {
-                tracing::error!(error = %refused, "this machine cannot be measured");
+                tracing::error!(error = %refused, "cannot record the capacity of this machine");
                 return;
             }
             Err(_) => tokio::time::sleep(MEASURE_PAUSE).await,

@@ -1,4 +1,4 @@
-//! Digests. Passwords that a cluster is given are kept as nothing else.
+//! Digests and random values. Passwords of clusters are stored only as digests.
 
 use std::num::NonZeroU32;
 
@@ -6,7 +6,7 @@ use aws_lc_rs::{digest, pbkdf2, rand};
 
 const ROUNDS: NonZeroU32 = NonZeroU32::new(600_000).expect("not zero");
 
-/// A password as it may be stored: salted, slow to try, in the usual text form.
+/// A password in the form that is stored: salted, slow to guess, in the usual text format.
 pub fn digest(password: &str) -> String {
     let mut salt = [0u8; 16];
     rand::fill(&mut salt).expect("the system has random numbers");
@@ -15,14 +15,14 @@ pub fn digest(password: &str) -> String {
     format!("$pbkdf2-sha256$i={ROUNDS}${}${}", hex(&salt), hex(&derived))
 }
 
-/// What nobody can guess.
+/// Random bytes that cannot be guessed.
 pub fn random() -> [u8; 16] {
     let mut bytes = [0u8; 16];
     rand::fill(&mut bytes).expect("the system has random numbers");
     bytes
 }
 
-/// One that no other has.
+/// A random number that is practically unique.
 pub fn random_number() -> u64 {
     u64::from_le_bytes(random()[..8].try_into().expect("8 bytes"))
 }
@@ -32,7 +32,7 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// `None` for what is no hex.
+/// `None` if the text is not hexadecimal.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let byte = |pair: &[u8]| match pair {

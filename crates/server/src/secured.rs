@@ -1,4 +1,4 @@
-//! What the server proves itself with, and checks others by.
+//! The keys and certificates of the server, with which it proves its identity and checks that of others.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ pub struct Secured {
     pub ca_file: PathBuf,
     pub ca_bundle: PathBuf,
     pub ca_pem: String,
-    /// What a token to join with names our authority by.
+    /// The fingerprint by which a join token identifies the server's CA.
     pub authority: String,
     pub keyring: Arc<Keyring>,
     pub has_own_certificate: bool,
-    /// What the operator should know.
+    /// Notes for the operator.
     pub notes: Vec<String>,
 }
 
-/// Reads keys and certificates, and makes those that are missing.
+/// Reads the keys and certificates, and creates missing ones.
 pub fn secure(
     config: &ServerConfig,
     state_dir: &StateDir,
@@ -49,8 +49,9 @@ pub fn secure(
 fn notes(identity: &pki::Identity, bundle: &pki::Bundle, is_first_start: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if identity.renewed == pki::Renewed::CaAndLeaf && !is_first_start {
-        notes
-            .push("made a new certificate authority: run `muster env` again in open shells".into());
+        notes.push(
+            "created a new certificate authority: run `muster env` again in open shells".into(),
+        );
     }
     if bundle.public_from.is_none() {
         notes.push(

@@ -1,8 +1,8 @@
-//! The services of running jobs: how each is, as its node last said, and the way to it.
+//! The services of running jobs: their state as last reported by the nodes, and the connections to them.
 //!
-//! Nodes are not reached from outside. Whoever wants a connection waits here, the node hears of it with the answer to its
-//! next question, and dials out; its call becomes the connection. Nothing of this is kept: after a restart the nodes say it
-//! again.
+//! Nodes cannot be reached from outside. A client that wants a connection waits here; the node learns of it with the
+//! response to its next report, and connects to the server; that becomes the connection. None of this is stored: after
+//! a restart, the nodes report again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,16 +17,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use crate::http::{ServiceClient, Tunnel};
 use crate::secrets;
 
-/// Connections to the services of one member of a job, used or kept for the next request.
+/// The number of connections to the services of one member of a job, in use or kept for the next request.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Of all services together.
+/// The number of connections to all services together.
 pub const ALL_CONNECTIONS_MAX: usize = 1_024;
-/// A node that is there answers within milliseconds.
+/// A node that is running answers within milliseconds.
 const DIAL_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
-    #[error("there are {0} connections to the services of this job on this node already")]
+    #[error("there are already {0} connections to the services of this job on this node")]
     Full(usize),
     #[error("the node does not answer")]
     Silent,
@@ -34,7 +34,7 @@ pub enum DialError {
     Refused(String),
 }
 
-/// Each member of a live attempt that has services.
+/// The members of live attempts that have services.
 pub struct Services {
     stations: Mutex<BTreeMap<(Epoch, usize), Arc<MemberServices>>>,
     places: Arc<Semaphore>,
@@ -54,7 +54,7 @@ impl Services {
         lock(&self.stations).get(&(epoch, rank)).cloned()
     }
 
-    /// Where those of a member are kept from now on. `is_live` says of others whether they are still wanted.
+    /// Adds the services of a member. `is_live` tells which of the other attempts still exist; the rest are removed.
     pub fn add(
         &self,
         (epoch, rank): (Epoch, usize),
@@ -72,14 +72,14 @@ impl Services {
 /// The services of one member of an attempt.
 pub struct MemberServices {
     pub workspace: WorkspaceKey,
-    /// Those that the job's specification names.
+    /// The services that the job's specification names.
     pub names: BTreeSet<String>,
     told: Mutex<ServicesReport>,
-    /// Connections that are used or kept.
+    /// Connections that are in use or kept.
     pub pool: OnceLock<ServiceClient>,
     waiting: Mutex<BTreeMap<u64, Waiting>>,
     next: AtomicU64,
-    /// Counts who began to wait.
+    /// Counts the clients that began to wait.
     news: watch::Sender<u64>,
     places: Arc<Semaphore>,
     all_places: Arc<Semaphore>,
@@ -90,7 +90,7 @@ struct Waiting {
     answer: oneshot::Sender<Result<Tunnel, String>>,
 }
 
-/// A way to a service, and its place among all of them.
+/// A connection to a service, and its place among all of them.
 pub struct ServiceConnection {
     pub stream: Tunnel,
     pub places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
@@ -108,7 +108,7 @@ impl MemberServices {
             told: Mutex::default(),
             pool: OnceLock::new(),
             waiting: Mutex::default(),
-            // A node may still hold calls of an earlier run.
+            // Random, because a node may still hold calls of an earlier run.
             next: AtomicU64::new(secrets::random_number() >> 1),
             news: watch::Sender::new(0),
             places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
@@ -116,7 +116,7 @@ impl MemberServices {
         }
     }
 
-    /// Takes in how they are.
+    /// Stores a report about the services.
     pub fn tell(&self, report: ServicesReport) {
         *lock(&self.told) = report;
     }
@@ -125,7 +125,7 @@ impl MemberServices {
         lock(&self.told).services.get(name).cloned()
     }
 
-    /// Everybody who waits, as soon as somebody does, or when `held` is over.
+    /// All waiting calls, as soon as there is one, or when `held` is over.
     pub async fn wanted(&self, held: Duration) -> ServiceCalls {
         let mut news = self.news.subscribe();
         let deadline = tokio::time::Instant::now() + held;
@@ -146,7 +146,7 @@ impl MemberServices {
         ServiceCalls { calls: calls.collect() }
     }
 
-    /// Whoever waits with this number, for the node that has come for it.
+    /// The call with this number, for the node that connects for it.
     pub fn take(&self, call: u64) -> Option<ServiceReply> {
         lock(&self.waiting).remove(&call).map(|waiting| ServiceReply(waiting.answer))
     }
@@ -169,17 +169,17 @@ impl MemberServices {
     }
 }
 
-/// How a node's call, or its refusal, reaches whoever waits.
+/// Passes a node's connection, or its refusal, to the client that waits.
 pub struct ServiceReply(oneshot::Sender<Result<Tunnel, String>>);
 
 impl ServiceReply {
     pub fn give(self, answer: Result<Tunnel, String>) {
-        // They may have left by now.
+        // The client may have disconnected by now.
         let _ = self.0.send(answer);
     }
 }
 
-/// Whoever leaves does not wait any more.
+/// Removes the call when the client disconnects.
 struct Waits<'s> {
     services_of_member: &'s MemberServices,
     call: u64,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_waits_until_the_node_comes_or_says_why_not() {
+    async fn a_client_waits_until_the_node_connects_or_refuses() {
         let services_of_member = services_of_member();
         let caller = tokio::spawn({
             let services_of_member = services_of_member.clone();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_waits_no_more_and_gives_the_place_back() {
+    async fn a_client_that_disconnects_releases_its_place() {
         let services_of_member = services_of_member();
         for _ in 0..2 {
             let all: Vec<_> = (0..CONNECTIONS_MAX)
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_forgotten_when_another_begins() {
+    fn ended_attempts_are_removed_when_another_begins() {
         let services = Services::default();
         let key = WorkspaceKey::new("s", "g", "w");
         services.add((Epoch(1), 0), key.clone(), BTreeSet::new(), |_| true);

@@ -1,5 +1,5 @@
-//! Tells core of joined machines that say nothing any more, so that nothing new is ordered there. That they say something
-//! again, they say themselves.
+//! Reports joined hosts that have become silent to the core, so that no new nodes are placed there. When they are back,
+//! their own reports say so.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use muster_core::{HostRequest, Input};
 use crate::live::Live;
 use crate::writer::Handle;
 
-/// Looks again and again, until dropped.
+/// Checks periodically, until dropped.
 pub async fn run(live: Arc<Live>, writer: Handle, look_every: Duration) {
     loop {
         tokio::time::sleep(look_every).await;
@@ -19,9 +19,9 @@ pub async fn run(live: Arc<Live>, writer: Handle, look_every: Duration) {
         let heard = hosts.hosts().filter(|host| !host.is_silent && !host.name.is_local());
         let silent = heard.filter(|host| roster.is_silent(&host.name, now));
         for host in silent {
-            tracing::warn!(host = %host.name, "a host says nothing any more");
+            tracing::warn!(host = %host.name, "a host has stopped reporting");
             let request = HostRequest::Silent { name: host.name.clone() };
-            // If it does not get through now, it is said again.
+            // If it fails now, it is reported again.
             let _ = writer.say(Input::ChangeHosts(Box::new(request))).await;
         }
     }

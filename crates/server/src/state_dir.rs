@@ -1,4 +1,4 @@
-//! The folder that a server keeps everything in, and that its owner's commands find it by.
+//! The state directory: where a server keeps everything, and where its owner's commands find it.
 
 use std::fs::File;
 use std::io;
@@ -10,31 +10,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::pki::files::{self, FileError};
 
-/// What is at the top of a state directory and is known by name in more than one place.
+/// Names of files and folders at the top of a state directory that are used in more than one place.
 pub mod names {
     pub const DATABASE: &str = "muster.db";
     /// The rows of the blob storage.
     pub const STORAGE: &str = "storage.db";
     pub const BLOBS: &str = "blobs";
-    /// Below it: what is being sent.
+    /// In the folder of blobs: uploads in progress.
     pub const INCOMING: &str = "incoming";
-    /// The address of the object store, if the bytes of blobs are there and not here.
+    /// Contains the address of the object store, if the bytes of blobs are there and not here.
     pub const ELSEWHERE: &str = "blobs/elsewhere";
-    /// The same, as it is called in the folder of blobs.
+    /// The same file, relative to the folder of blobs.
     pub const ELSEWHERE_IN_BLOBS: &str = "elsewhere";
     pub const KEYS: &str = "keys";
     pub const PKI: &str = "pki";
     pub const LOGS: &str = "logs";
     pub const POST_MORTEMS: &str = "post-mortems";
-    /// The latest time that anything was signed at.
+    /// The latest time at which anything was signed.
     pub const CLOCK: &str = "clock";
-    /// The configuration, if none is named.
+    /// The configuration, if no other file is given.
     pub const CONFIG: &str = "muster.toml";
     /// How the server was last reached.
     pub const CONNECTION: &str = "connection.json";
-    /// The command that the server of a directory is started with.
+    /// The command with which the server of this directory is started.
     pub const MODE: &str = "mode";
-    /// Held by the server that runs.
+    /// Locked by the running server.
     pub const LOCK: &str = "lock";
 }
 
@@ -48,26 +48,26 @@ pub struct StateDir {
 pub struct Connection {
     pub url: String,
     pub port: u16,
-    /// Of the second listener.
+    /// The URL of the second listener.
     #[serde(default)]
     pub files_port: u16,
     pub pid: u32,
-    /// Then our CA is not enough to trust it by.
+    /// Whether the server presents the operator's own certificate, so that its own CA is not enough to trust it.
     #[serde(default)]
     pub has_own_certificate: bool,
 }
 
-/// How workspaces come into being, and so whom a server is for. A state directory keeps to one of them.
+/// How workspaces are created, and so who a server is for. A state directory is for one of these modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workspaces {
-    /// When somebody who may make them names one: for one person.
+    /// When a user with the right to create workspaces first uses one: for one person.
     OnFirstUse,
-    /// When somebody makes one: for many, whose slips must not become workspaces.
+    /// When a user creates one explicitly: for many users, whose typing errors must not become workspaces.
     ByHand,
 }
 
 impl Workspaces {
-    /// The command that starts such a server, which is also what the state directory remembers.
+    /// The command that starts such a server, which is also what the state directory records.
     pub fn command(self) -> &'static str {
         match self {
             Workspaces::OnFirstUse => "up",
@@ -75,11 +75,11 @@ impl Workspaces {
         }
     }
 
-    /// What it means for whoever uses the server.
+    /// What the mode means for users of the server.
     fn meaning(self) -> &'static str {
         match self {
-            Workspaces::OnFirstUse => "workspaces exist as soon as they are named",
-            Workspaces::ByHand => "workspaces are made by hand and users have roles",
+            Workspaces::OnFirstUse => "workspaces are created on first use",
+            Workspaces::ByHand => "workspaces are created explicitly and users have roles",
         }
     }
 }
@@ -93,13 +93,13 @@ pub enum StateDirError {
         source: io::Error,
     },
     #[error(
-        "another server uses the state directory {}; stop it, or name another one with --state-dir",
+        "another server is using the state directory {}; stop it, or give another one with --state-dir",
         path.display()
     )]
     Taken { path: PathBuf },
     #[error(
-        "the state directory {} is one of `muster {}`, where {}; start it with: muster {} --state-dir {}; or \
-         add --change-mode to make it one of `muster {}`, where {}",
+        "the state directory {} belongs to `muster {}`, where {}; start it with: muster {} --state-dir {}; or \
+         add --change-mode to convert it to `muster {}`, where {}",
         path.display(), mode.command(), mode.meaning(), mode.command(), path.display(), wanted.command(),
         wanted.meaning()
     )]
@@ -107,18 +107,18 @@ pub enum StateDirError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
-        "no server has been started with the state directory {}; start one with `muster up`, or name \
+        "no server has been started with the state directory {}; start one with `muster up`, or give \
          its directory with --state-dir or MUSTER_STATE_DIR",
         path.display()
     )]
     NeverStarted { path: PathBuf },
-    #[error("{} is damaged; start the server again, it is written anew", path.display())]
+    #[error("{} is damaged; start the server again to recreate it", path.display())]
     Damaged { path: PathBuf },
 }
 
 impl StateDir {
     pub fn new(root: &Path) -> StateDir {
-        // Absolute, since agents and users with another working folder get paths into it.
+        // Absolute, because agents and users with another working folder get paths into it.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         StateDir { root }
     }
@@ -147,7 +147,7 @@ impl StateDir {
         self.root.join("nodes")
     }
 
-    /// As [`nodes`](Self::nodes), of sandboxed nodes. Their helper keeps it.
+    /// The same as [`nodes`](Self::nodes), for sandboxed nodes. Their helper manages it.
     pub fn sandboxes(&self) -> PathBuf {
         self.root.join("sandboxes")
     }
@@ -160,7 +160,8 @@ impl StateDir {
         self.root.join("node-logs")
     }
 
-    /// A word for this directory: tells what is ours on the machine from what is another server's.
+    /// An identifier of this directory, which distinguishes the nodes of this server from those of other servers on the
+    /// same machine.
     pub fn instance(&self) -> String {
         let path = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         let digest = crate::secrets::sha256(path.as_os_str().as_encoded_bytes());
@@ -196,7 +197,8 @@ impl StateDir {
         self.root.join(names::MODE)
     }
 
-    /// Which command its server is started with. `None` if none that notes it was started with this directory yet.
+    /// The command with which its server is started. `None` if no server that records it has been started with this
+    /// directory yet.
     pub fn mode(&self) -> Option<Workspaces> {
         let text = files::read(&self.mode_file(), files::FILE_BYTES_MAX).ok()??;
         let word = String::from_utf8(text).ok()?;
@@ -209,7 +211,7 @@ impl StateDir {
         format!("muster {}", self.mode().unwrap_or(Workspaces::OnFirstUse).command())
     }
 
-    /// Refuses a directory of the other command, unless it `may_change`.
+    /// Refuses a directory of the other command, unless `may_change` is true.
     pub fn check_mode(&self, wanted: Workspaces, may_change: bool) -> Result<(), StateDirError> {
         match self.mode() {
             Some(mode) if mode != wanted && !may_change => {
@@ -231,13 +233,13 @@ impl StateDir {
         self.root.join(names::CONNECTION)
     }
 
-    /// Locked by the server that runs.
+    /// Locked by the running server.
     pub fn lock_file(&self) -> PathBuf {
         self.root.join(names::LOCK)
     }
 
-    /// Makes the folder if it is not there, for the owner only, and keeps other servers out of it for as long
-    /// as the returned file is open. One that holds something of another user's is refused.
+    /// Creates the folder, for the owner only, if it does not exist, and keeps other servers out of it for as long as
+    /// the returned file is open. A folder that contains files of another user is refused.
     pub fn take(&self) -> Result<File, StateDirError> {
         let unusable = |source| StateDirError::Unusable { path: self.root.clone(), source };
         private::adopt(&self.root).map_err(unusable)?;
@@ -251,8 +253,8 @@ impl StateDir {
         }
     }
 
-    /// For a command that does what this folder says: refuses it where another user may have written what that is. `also`
-    /// is one more user who is as good as us.
+    /// For a command that trusts the contents of this folder: refuses it if another user may have written to it. `also`
+    /// is one more user that is trusted.
     pub fn check_unshared(&self, also: Option<u32>) -> Result<(), StateDirError> {
         let [keys, pki] = [self.keys(), self.pki()];
         let decisive = [
@@ -270,7 +272,8 @@ impl StateDir {
     }
 
     pub fn write_connection(&self, connection: &Connection) -> Result<(), StateDirError> {
-        let text = serde_json::to_vec_pretty(connection).expect("plain fields");
+        let text =
+            serde_json::to_vec_pretty(connection).expect("the connection has only plain fields");
         Ok(files::write(&self.connection_file(), &text, files::PRIVATE)?)
     }
 

@@ -1,8 +1,8 @@
-//! The blob storage: its rows have a writer thread of their own, apart from World's, and a few readers. The bytes are
-//! files of [`Blobs`](crate::blobs::Blobs): they are on disk before a row names them.
+//! The blob storage. Its rows have their own writer thread, separate from World's, and a few readers. The bytes are
+//! files of [`Blobs`](crate::blobs::Blobs), which are on disk before a row references them.
 //!
-//! As with World's writer, what is on disk decides after a failed commit, and as long as the rows cannot be written every
-//! order is refused at once.
+//! As with World's writer, the state on disk decides after a failed commit, and while the rows cannot be written, every
+//! command is refused at once.
 
 mod garbage;
 mod refused;
@@ -45,18 +45,19 @@ enum Message {
 #[derive(Clone)]
 pub struct Storage {
     sender: SyncSender<Message>,
-    /// Whether its file was read through for damage: before that, nothing is written.
+    /// Whether the file has been checked for damage; before that, nothing is written.
     is_checked: Arc<AtomicBool>,
     on_reserve: OnReserve,
-    /// Whether this store and World's may be damaged: what they name is not known then, and nothing is swept.
+    /// Whether this store or World's may be damaged. Then it is not known what they reference, and no garbage is
+    /// collected.
     holds_sweeps: Arc<AtomicBool>,
     /// Uploads for which there was no space.
     refused: Arc<Refused>,
     pub readers: Readers<dyn StorageReader>,
 }
 
-/// Opens the rows anew, and says whether they still have to be read through; the writer calls it at start and after every
-/// failure.
+/// Opens the rows again, and tells whether they still have to be checked. The writer calls this at start and after
+/// every failure.
 type OpenStorage = Box<dyn FnMut() -> Result<(Box<dyn StorageWriter>, bool), StoreError> + Send>;
 
 impl Storage {
@@ -103,17 +104,17 @@ impl Storage {
         !self.holds_sweeps.load(Ordering::Relaxed)
     }
 
-    /// Until the stores are known to be whole.
+    /// Holds back garbage collection until the stores are known to be intact.
     pub fn hold_sweeps(&self, are_held: bool) {
         self.holds_sweeps.store(are_held, Ordering::Relaxed);
     }
 
-    /// Its file was read through, and is whole: it may be written to.
+    /// Reports that the file has been checked and is intact, so that it may be written to.
     pub fn checked(&self) {
         self.is_checked.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until it is on disk, or refused.
+    /// Waits until the command is on disk, or refused.
     pub async fn say(&self, command: StorageCommand) -> Result<StorageResult, Unavailable> {
         if self.waits_for_check() {
             return Err(Unavailable::Unchecked);
@@ -130,7 +131,7 @@ impl Storage {
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
-    /// Waits for reads that are under way, but not for ever: the last to close the file leaves it at peace.
+    /// Waits for reads in progress for a limited time: the last one to close the file checkpoints it.
     pub fn stop(&self) {
         self.readers.end();
         let _ = self.sender.send(Message::Stop);
@@ -140,11 +141,11 @@ impl Storage {
 struct Writer {
     open: OpenStorage,
     rows: Box<dyn StorageWriter>,
-    /// The last that is known to be on disk.
+    /// The last revision that is known to be on disk.
     revision: Revision,
 }
 
-/// Whether the writer goes on.
+/// Whether the writer continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     GoOn,
@@ -166,7 +167,7 @@ impl Writer {
                     Message::Stop => next = Next::Stop,
                 }
             }
-            // A stop alone must not write anything: the file may not have been checked yet.
+            // A stop alone must not write anything, because the file may not have been checked yet.
             let is_known = commands.is_empty() || self.take(&commands, replies);
             if next == Next::GoOn && !is_known {
                 next = self.recover(receiver);
@@ -177,7 +178,7 @@ impl Writer {
         }
     }
 
-    /// One batch onto disk. `false` if these rows are not to be built on any more.
+    /// Commits one batch. Returns `false` if these rows must not be used any more.
     fn take(&mut self, commands: &[StorageCommand], replies: Vec<Reply>) -> bool {
         match self.rows.apply(commands, Wall(clock::unix_us())) {
             Ok(applied) => {
@@ -187,14 +188,15 @@ impl Writer {
             }
             Err(not_applied) => {
                 let failed = &not_applied.failed;
-                error!(error = %ErrorChain(failed), "the blob storage could not write its rows");
+                error!(error = %ErrorChain(failed), "the blob storage cannot write its rows");
                 self.commit_failed(replies, not_applied);
                 false
             }
         }
     }
 
-    /// A failed commit does not say whether its orders are on disk, but the revision there does. Callers are told which.
+    /// A failed commit does not tell whether its commands are on disk, but the revision there does. Callers learn which
+    /// it is.
     fn commit_failed(&mut self, replies: Vec<Reply>, not_applied: NotApplied) {
         let NotApplied { failed, at_commit } = not_applied;
         match (self.rows.revision(), at_commit) {
@@ -210,8 +212,8 @@ impl Writer {
         }
     }
 
-    /// Opens the rows again and writes to them, for as long as it takes. Meanwhile every order is refused at once, so that
-    /// nothing is done later that its caller has given up on.
+    /// Opens the rows again and writes to them, for as long as it takes. In the meantime, every command is refused at
+    /// once, so that nothing is done later that its caller has given up on.
     fn recover(&mut self, receiver: &Receiver<Message>) -> Next {
         let mut pause = RETRY_PAUSE_MIN;
         loop {
@@ -231,7 +233,7 @@ impl Writer {
         }
     }
 
-    /// An empty batch shows whether they can be written: they often open on a full disk.
+    /// An empty batch shows whether the rows can be written; on a full disk, they can often be opened.
     fn reopen(&mut self) -> Result<(), StoreError> {
         let (mut rows, _) = (self.open)()?;
         let applied = rows.apply(&[], Wall(clock::unix_us())).map_err(|not| not.failed)?;
@@ -254,13 +256,13 @@ fn refuse_for(pause: Duration, receiver: &Receiver<Message>, why: Unavailable) -
 
 fn tell(replies: Vec<Reply>, results: Vec<StorageResult>) {
     for (reply, result) in replies.into_iter().zip(results) {
-        let _ = reply.send(Ok(result)); // Whoever asked may have gone away.
+        let _ = reply.send(Ok(result)); // The caller may no longer be waiting.
     }
 }
 
 fn tell_all(replies: Vec<Reply>, why: Unavailable) {
     for reply in replies {
-        let _ = reply.send(Err(why)); // Whoever asked may have gone away.
+        let _ = reply.send(Err(why)); // The caller may no longer be waiting.
     }
 }
 

@@ -1,9 +1,9 @@
-//! Who is calling: API keys, the access tokens issued for them, and the credentials that are
-//! computed from the signing secret (nodes, log URLs) and therefore stored nowhere.
+//! Credentials: API keys, the access tokens issued for them, and those that are computed from the signing secret
+//! (nodes, log URLs) and therefore not stored anywhere.
 //!
-//! One secret serves several purposes; each signs with a prefix of its own, so that no value made
-//! for one can pass for another. All comparisons of secrets take constant time. Time is an
-//! argument. Deliberately unknown here: roles, routes, HTTP.
+//! One secret serves several purposes; each signs with its own prefix, so that no value created for one can pass for
+//! another. All comparisons of secrets take constant time. Time is an argument. Roles, routes and HTTP are deliberately
+//! unknown here.
 
 use std::fmt;
 use std::path::Path;
@@ -27,26 +27,26 @@ pub use error::{LogUrlRejected, TokenError, TokenRejected};
 pub use run::{RUN_TOKEN_LIFETIME_S, RunToken};
 pub use services::{COOKIE_LIFETIME_S, LINK_LIFETIME_S, Pass, PassRejected};
 
-/// Clients ask again a few minutes before the end; a stolen token is of use no longer than this.
+/// Clients request a new token a few minutes before it expires; a stolen token is useful for no longer than this.
 pub const TOKEN_LIFETIME_S: u64 = 60 * 60;
 
-/// The most that a log URL may be valid from now on.
+/// The maximum remaining lifetime of a log URL.
 pub const LOG_URL_LIFETIME_MAX_S: u64 = 60 * 60;
 
-/// The owner's API key, in the directory of the keyring; for the owner to read.
+/// The owner's API key, in the directory of the keyring, readable by the owner.
 pub const OWNER_KEY_FILE: &str = "owner.key";
 
 const SECRET_FILE: &str = "token.key";
-/// Lets a secret scanner know our keys.
+/// Lets a secret scanner recognize the keys.
 const KEY_PREFIX: &str = "msk_";
 
-/// Clocks of nodes and clients may differ from ours by this much.
+/// The tolerated difference between the clocks of this server and of nodes and clients.
 const LEEWAY_S: u64 = 60;
 
-/// Ours are below 1 KiB; longer ones are refused before any work is done on them.
+/// Tokens of this server are below 1 KiB; longer ones are refused before any work is done on them.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// Somebody who may call. The id never changes, also when the key does.
+/// An authenticated caller. The id never changes, even when the key does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub id: String,
@@ -55,7 +55,7 @@ pub struct Principal {
 
 pub struct IssuedToken {
     pub token: String,
-    /// The `aud` claim: the resource that was asked for, without its trailing slash.
+    /// The `aud` claim: the requested resource, without its trailing slash.
     pub audience: String,
     pub expires_unix: u64,
 }
@@ -90,21 +90,21 @@ struct Claims {
     iat: u64,
     nbf: u64,
     exp: u64,
-    /// Which API key the token was issued for; a withdrawn key takes its tokens with it.
+    /// The API key that the token was issued for; revoking the key invalidates its tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
 }
 
-/// Reads the keyring in `dir`, or makes its secret and the owner's key on the first start.
+/// Reads the keyring in `dir`, or creates its secret and the owner's key on the first start.
 ///
-/// Removing the owner's key and starting again replaces it; the owner stays the same principal.
+/// Removing the owner's key and starting again replaces it; the owner remains the same principal.
 pub fn load_or_create(dir: &Path) -> Result<Keyring, TokenError> {
     files::ensure_dir(dir)?;
     let (secret_path, owner_path) = (dir.join(SECRET_FILE), dir.join(OWNER_KEY_FILE));
     let owner_key = files::read_private(&owner_path)?;
     let secret = match files::read_private(&secret_path)? {
         Some(content) => line(&content).and_then(unhex),
-        // A new secret would make strangers of the owner and of every node.
+        // A new secret would lock out the owner and every node.
         None if owner_key.is_some() => {
             return Err(TokenError::SecretMissing { path: secret_path });
         }
@@ -153,7 +153,7 @@ impl Keyring {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.set_required_spec_claims(&["iss"]);
         validation.set_issuer(&[&issuer]);
-        // Both need what the library does not take: our time, and a list per route.
+        // The library supports neither the server's own time nor a list of audiences per route.
         validation.validate_exp = false;
         validation.validate_aud = false;
         Keyring {
@@ -178,7 +178,7 @@ impl Keyring {
         &self.issuer
     }
 
-    /// Whether loading made the owner's key, so that the owner must be told of it.
+    /// Whether loading created the owner's key, so that the owner must be notified.
     pub fn owner_key_made(&self) -> bool {
         self.owner_key_made
     }
@@ -187,10 +187,10 @@ impl Keyring {
         self.owner.principal.id == object_id
     }
 
-    /// Whose key this is: the owner's, or a user's.
+    /// The principal of a key: the owner, or a user.
     pub fn authenticate_key(&self, presented: &str, directory: &Directory) -> Option<Principal> {
         let presented = digest_of(presented);
-        // All are compared, so that the time does not tell which one was near.
+        // All are compared, so that the time does not reveal which one was close.
         let user = directory.holder_of(&presented, is_same);
         if is_same(&self.owner.digest, &presented) {
             return Some(self.owner.principal.clone());
@@ -199,7 +199,7 @@ impl Keyring {
         Some(Principal { id: user.object_id.to_string(), name: user.name.to_string() })
     }
 
-    /// The key that this principal has now, as its tokens name it.
+    /// The fingerprint of the principal's current key, as its tokens contain it.
     fn fingerprint_of(&self, object_id: &str, directory: &Directory) -> Option<String> {
         if self.is_owner(object_id) {
             return Some(fingerprint(&self.owner.digest));
@@ -207,12 +207,12 @@ impl Keyring {
         let user = directory.user_by_object_id(object_id)?;
         match user.kind {
             UserKind::Person | UserKind::Service => user.key.map(|key| fingerprint(&key.digest)),
-            // Its tokens are good for as long as it is there.
+            // Its tokens are valid for as long as it exists.
             UserKind::Managed(_) => Some("managed".to_owned()),
         }
     }
 
-    /// An access token for one of the known audiences.
+    /// Issues an access token for one of the known audiences.
     pub fn issue(
         &self,
         principal: &Principal,
@@ -247,7 +247,7 @@ impl Keyring {
         Ok(IssuedToken { token, audience, expires_unix })
     }
 
-    /// Who a token speaks for; `accepted` are the lists of audiences that the route takes.
+    /// The principal of a token; `accepted` are the lists of audiences that the route accepts.
     pub fn verify(
         &self,
         token: &str,
@@ -289,7 +289,7 @@ impl Keyring {
         same(self.node_secret(node_name).as_bytes(), presented.as_bytes())
     }
 
-    /// The signature that lets anybody read this one path until then; hexadecimal digits.
+    /// The signature, as hexadecimal digits, that lets its holder read this one path until then.
     pub fn sign_log_url(&self, path: &str, expires_unix: u64) -> String {
         self.mac(&["log", &expires_unix.to_string(), path])
     }
@@ -316,8 +316,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// A secret that must be known again later, as it may stand in rows and in copies of them. `place` is where it
-    /// belongs: moved elsewhere it does not open.
+    /// Encrypts a secret that must be readable again later, so that it can be stored in rows and in copies of them.
+    /// `place` is where it belongs: it cannot be decrypted in another place.
     pub fn seal(&self, place: &str, secret: &str) -> Result<String, TokenError> {
         let mut bytes = secret.as_bytes().to_vec();
         let nonce = self.sealing_key().seal_in_place_append_tag(Aad::from(place), &mut bytes);
@@ -325,7 +325,7 @@ impl Keyring {
         Ok(format!("{}{}", hex(nonce.as_ref()), hex(&bytes)))
     }
 
-    /// `None` for what this server has not sealed for that place.
+    /// `None` if this server has not sealed it for that place.
     pub fn unseal(&self, place: &str, sealed: &str) -> Option<String> {
         let mut bytes = crate::secrets::unhex(sealed)?;
         let (nonce, content) = bytes.split_at_mut_checked(NONCE_LEN)?;
@@ -339,7 +339,7 @@ impl Keyring {
         RandomizedNonceKey::new(&AES_256_GCM, key.as_ref()).expect("32 bytes are a key")
     }
 
-    /// The signature of a signed address of the blob storage, over what [`muster_wire::blob::Sas`] says.
+    /// The signature of a signed address of the blob storage, over the text from [`muster_wire::blob::Sas`].
     pub fn sign_blob_address(&self, text: &str) -> String {
         self.mac(&["blob", text])
     }
@@ -348,7 +348,7 @@ impl Keyring {
         same(self.sign_blob_address(text).as_bytes(), signature.as_bytes())
     }
 
-    /// The first part is the purpose; no part but the last may hold a zero byte.
+    /// The first part is the purpose; no part but the last may contain a zero byte.
     fn mac(&self, parts: &[&str]) -> String {
         hex(hmac::sign(&self.secret, parts.join("\0").as_bytes()).as_ref())
     }
@@ -369,26 +369,26 @@ impl fmt::Debug for IssuedToken {
     }
 }
 
-/// A new API key, and what is kept of it.
+/// A new API key, and its digest, which is stored.
 pub fn new_key() -> Result<(String, KeyDigest), TokenError> {
     let key = format!("{KEY_PREFIX}{}", hex(&random()?));
     let digest = KeyDigest(sha256(key.as_bytes()));
     Ok((key, digest))
 }
 
-/// The secret of a ticket for another machine, and what is kept of it.
+/// The secret of a join token, and its digest, which is stored.
 pub fn new_ticket() -> Result<(String, KeyDigest), TokenError> {
     let secret = hex(&random()?);
     let digest = digest_of(&secret);
     Ok((secret, digest))
 }
 
-/// What is kept of a key or of any other secret that is random.
+/// The digest that is stored of a key or of any other random secret.
 pub fn digest_of(key: &str) -> KeyDigest {
     KeyDigest(sha256(key.as_bytes()))
 }
 
-/// Takes the same time whatever they are.
+/// Compares in constant time.
 pub fn is_same(one: &KeyDigest, other: &KeyDigest) -> bool {
     same(&one.0, &other.0)
 }
@@ -398,7 +398,7 @@ pub fn new_id() -> Result<String, TokenError> {
     Ok(uuid_like(&random()?))
 }
 
-/// Names a key in its tokens. Keys are random, so a part of the digest gives nothing away.
+/// Names a key in its tokens. Keys are random, so a part of the digest reveals nothing.
 fn fingerprint(digest: &KeyDigest) -> String {
     hex(&digest.0[..8])
 }
@@ -437,7 +437,7 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
     Some(std::array::from_fn(|at| (digits[2 * at] * 16 + digits[2 * at + 1]) as u8))
 }
 
-/// In the form of a UUID of version 8 (own content), which all clients take for an id.
+/// In the form of a UUID of version 8 (custom content), which all clients accept as an id.
 fn uuid_like(mac: &[u8]) -> String {
     let mut text = hex(&mac[..16]);
     text.replace_range(12..13, "8");

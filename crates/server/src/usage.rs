@@ -1,5 +1,5 @@
-//! What nodes and jobs use, as their agents said last. In memory only: it is neither a row nor an event, nothing is
-//! decided by it, and after a restart it is there again as soon as the nodes have reported.
+//! The usage of nodes and jobs, as last reported by their agents. It is only in memory: it is neither a row nor an
+//! event, no decision depends on it, and after a restart it is available again as soon as the nodes have reported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use muster_core::agent::{GpuUsage, NodeUsage, Usage};
 use muster_core::ids::{ClusterId, Epoch};
 
-/// A node that has said nothing for longer than this may use anything by now.
+/// The usage of a node that has not reported for longer than this is unknown.
 const FRESH_FOR: Duration = Duration::from_secs(60);
 
 /// By the names of nodes.
@@ -20,7 +20,7 @@ pub struct Usages {
 struct Measured {
     received: Instant,
     usage: NodeUsage,
-    /// The cores that were busy lately, in thousandths.
+    /// The cores that were recently busy, in thousandths.
     millicores: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ pub struct MeasuredGpu {
     pub job: Option<Arc<str>>,
 }
 
-/// What a list of nodes shows.
+/// The load that a list of nodes shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeLoad {
     pub millicores: Option<u64>,
@@ -49,8 +49,8 @@ pub struct NodeLoad {
 }
 
 impl Usages {
-    /// A report may arrive after a later one, or twice. The clock of a machine that booted again begins anew, so only what is
-    /// still fresh counts as later.
+    /// A report may arrive after a later one, or twice. The clock of a host starts again after a reboot, so a stored
+    /// report counts as later only while it is fresh.
     pub fn take(&mut self, node: &Arc<str>, said: NodeUsage) {
         let usage = said.bounded();
         let before = self.nodes.get(node).filter(|measured| measured.is_fresh());
@@ -81,7 +81,7 @@ impl Usages {
         })
     }
 
-    /// `job_on`: the name of the job that has this epoch, if this node is one of its nodes.
+    /// `job_on` returns the name of the job that has this epoch, if the job runs on this node.
     pub fn all(
         &self,
         cluster_of: impl Fn(&str) -> Option<ClusterId>,
@@ -93,7 +93,7 @@ impl Usages {
                 let job = gpu.held_by.and_then(|epoch| job_on(epoch, name));
                 MeasuredGpu { usage: gpu.clone(), job }
             };
-            // A node speaks only for its own jobs.
+            // A node can report only its own jobs.
             let jobs = usage
                 .attempts
                 .iter()
@@ -150,13 +150,13 @@ mod tests {
         assert_eq!(usages.load_of("n").unwrap().millicores, None);
         usages.take(&node, said(3_000_000, 1_000_000, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, Some(500));
-        // Reports that were held up on the way change nothing.
+        // Reports that were delayed in transit change nothing.
         usages.take(&node, said(2_000_000, 0, &[]));
         usages.take(&node, said(3_000_000, 1_000_000, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, Some(500));
         usages.take(&node, said(4_000_000, 1_100_000, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, Some(100));
-        // After a while a clock that began anew is believed.
+        // After a while, a clock that started again is accepted.
         let measured = usages.nodes.get_mut("n").unwrap();
         measured.received = Instant::now().checked_sub(FRESH_FOR * 2).unwrap();
         usages.take(&node, said(1_000, 0, &[]));
@@ -167,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_node_speaks_for_its_own_jobs_and_only_while_it_is_heard_of() {
+    fn a_node_reports_its_own_jobs_and_counts_only_while_it_reports() {
         let (mut usages, node) = (Usages::default(), Arc::from("n"));
-        // Twice the same, one of another node and one that is over.
+        // One epoch twice, one of another node, and one that has ended.
         usages.take(&node, said(1, 1, &[7, 7, 8, 9]));
         let cluster_of = |node: &str| (node == "n").then_some(ClusterId(1));
         let job_on = |epoch: Epoch, node: &str| {
@@ -181,7 +181,11 @@ mod tests {
         let gpus: Vec<_> = shown.gpus.iter().map(|gpu| gpu.job.as_deref()).collect();
         assert_eq!(gpus, [Some("train")]);
         usages.take(&Arc::from("gone"), said(1, 1, &[]));
-        assert_eq!(usages.all(cluster_of, job_on).len(), 1, "one that World does not know");
+        assert_eq!(
+            usages.all(cluster_of, job_on).len(),
+            1,
+            "nodes that World does not know are left out"
+        );
         let measured = usages.nodes.get_mut("n").unwrap();
         measured.received = Instant::now().checked_sub(FRESH_FOR * 2).unwrap();
         assert!(usages.all(cluster_of, job_on).is_empty());

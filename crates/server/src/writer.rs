@@ -1,10 +1,11 @@
 //! The writer: one thread that owns World and the store, and the only one that changes either.
 //!
-//! It takes what has queued up as one batch, fair to everybody (`lines`), calls `core::step`, commits the changes in one transaction, and
-//! only then lets answers and effects out. After a failed commit or a panic it drops World and its connection, reads
-//! the rows again, and only then goes on. As long as the store takes no writes (a full disk, say), every change is
-//! refused at once, and nodes keep their leases: see `recover`. When another controller has taken the store over, it
-//! ends: two that take it from each other would serve nobody.
+//! It takes the waiting messages as one batch, fairly for all callers (`lanes`), calls `core::step`, commits the
+//! changes in one transaction, and only then sends replies and effects. After a failed commit or a panic, it drops
+//! World and its connection and reads the rows again before it continues. While the store accepts no writes (for
+//! example, because the disk is full), every change is refused at once, and nodes keep their leases: see `recover`.
+//! When another server has taken over the store, the writer stops: two servers that take it from each other would serve
+//! no requests.
 
 mod handle;
 mod lanes;
@@ -30,13 +31,13 @@ pub use handle::{Handle, Unavailable};
 pub use lanes::{BATCH_MAX, QUEUE_MAX};
 use lanes::{Batch, LaneReceiver};
 
-/// The longest sleep: a wall clock that was set forward is noticed within it.
+/// The longest sleep, so that a wall clock that was set forward is noticed in time.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
-/// Who asks again right after there is space is not to be refused for long.
+/// Short, so that clients are not refused for long once there is space.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// About World as it is between two batches, or why that is not known.
+/// A question about World between two batches, or the reason why it cannot be answered.
 type Question = Box<dyn FnOnce(Result<&World, Unavailable>) + Send>;
 
 enum Message {
@@ -45,12 +46,12 @@ enum Message {
         reply: oneshot::Sender<Result<InputResult, Unavailable>>,
     },
     Ask(Question),
-    /// The store was read through, and is whole.
+    /// The store has been checked and is intact.
     Checked,
 }
 
-/// Opens the store anew; the writer calls it at start and after every failure. Says whether it is still to be read
-/// through for damage, which counts at start only.
+/// Opens the store again; the writer calls this at start and after every failure. Tells whether the store still has to
+/// be checked for damage, which matters only at start.
 pub type OpenStore = Box<dyn FnMut() -> Result<(Box<dyn Store>, bool), StoreError> + Send>;
 
 struct Writer {
@@ -61,9 +62,9 @@ struct Writer {
     effects: mpsc::UnboundedSender<Effect>,
     on_reserve: OnReserve,
     store: Box<dyn Store>,
-    /// Ours since the store was claimed.
+    /// The epoch that this server got when it claimed the store.
     epoch: u64,
-    /// The last that is known to be on disk.
+    /// The last revision that is known to be on disk.
     revision: Revision,
     world: World,
 }
@@ -78,7 +79,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Waits for its end: `Err` if it was fenced, or if it panicked.
+    /// Waits for the end of the thread: `Err` if it was fenced, or if it panicked.
     pub fn join(self) -> Result<Result<(), StoreError>, Panicked> {
         self.handle.join().map_err(|_| Panicked)
     }
@@ -86,8 +87,8 @@ impl Thread {
 
 pub struct Panicked;
 
-/// Opens the store, builds World and starts the thread. An unusable store is an error here, at start; later
-/// the writer tries again until it can go on.
+/// Opens the store, builds World and starts the thread. An unusable store is an error here, at start; later the writer
+/// retries until it can continue.
 pub fn start(
     mut open_store: OpenStore,
     settings: Settings,
@@ -115,7 +116,7 @@ pub fn start(
         world,
     };
     match waits_for_check {
-        // What it wishes for may be what the damage says.
+        // Effects are not sent, because damage could have caused them.
         true => writer.live.reset(&writer.world),
         false => writer.announce(),
     }
@@ -124,7 +125,7 @@ pub fn start(
     let handle = std::thread::Builder::new()
         .name("writer".into())
         .spawn(move || {
-            let _alive = alive; // Dropped with the thread, and seen by whoever holds `ended`.
+            let _alive = alive; // Dropped with the thread, which resolves `ended`.
             writer.run(&exit, waits_for_check)
         })
         .expect("a thread can be started at start-up");
@@ -139,7 +140,7 @@ struct Claimed {
     world: World,
 }
 
-/// Without a claim, which would be written: in the name of whoever had it last.
+/// Loads the store under its last claim, because a new claim would be written.
 fn as_it_is(
     mut store: Box<dyn Store>,
     settings: &Settings,
@@ -160,7 +161,7 @@ fn claim(
     let rows = store.load()?;
     clock::not_before(rows.last_wall);
     let revision = store.revision()?;
-    info!(epoch, jobs = rows.jobs.len(), nodes = rows.nodes.len(), "the store is ours");
+    info!(epoch, jobs = rows.jobs.len(), nodes = rows.nodes.len(), "claimed the store");
     let world = World::rebuild(rows, epoch, settings.clone(), catalogue.clone(), clock::now());
     Ok(Claimed { store, epoch, revision, world })
 }
@@ -170,7 +171,7 @@ impl Writer {
         if waits && !(self.wait_for_check(exit) && self.recover(exit)?.is_some()) {
             return Ok(());
         }
-        // The first step decides about everything that the rows brought.
+        // The first step makes decisions about everything that the rows contain.
         let mut batch = Batch { messages: Vec::new(), is_last: false };
         loop {
             let Batch { messages, is_last } = batch;
@@ -191,8 +192,8 @@ impl Writer {
         }
     }
 
-    /// One batch through `step` and onto disk. An input for which the store could not be read is refused, and all others of
-    /// the batch are taken; then the store is opened again.
+    /// Passes one batch through `step` and commits it. An input for which the store could not be read is refused, and
+    /// all others of the batch are accepted; then the store is opened again.
     fn take(&mut self, batch: Vec<Message>) -> Result<Wake, Lost> {
         self.world.set_store_trouble(self.on_reserve.trouble());
         let mut inputs = Vec::with_capacity(batch.len() + 1);
@@ -203,7 +204,7 @@ impl Writer {
                 Message::Say { input, reply }
                     if self.on_reserve.get() && !read_only::is_taken_on_reserve(&input) =>
                 {
-                    let _ = reply.send(Err(Unavailable::OnReserve)); // Whoever asked may have gone away.
+                    let _ = reply.send(Err(Unavailable::OnReserve)); // The caller may no longer be waiting.
                 }
                 Message::Say { input, reply } => match look_up(self.store.as_mut(), *input) {
                     Ok(input) => {
@@ -211,9 +212,9 @@ impl Writer {
                         replies.push(reply);
                     }
                     Err(failed) => {
-                        error!(error = %ErrorChain(&failed), "the store cannot be read");
+                        error!(error = %ErrorChain(&failed), "cannot read the store");
                         is_unreadable = true;
-                        let _ = reply.send(Err(Unavailable::Unreadable)); // The caller may have gone away.
+                        let _ = reply.send(Err(Unavailable::Unreadable)); // The caller may no longer be waiting.
                     }
                 },
                 Message::Ask(question) => question(Ok(&self.world)),
@@ -228,9 +229,9 @@ impl Writer {
             tell_all(replies, Unavailable::Unconfirmed);
             return Err(Lost::Unknown(Unavailable::Failing));
         };
-        // Without changes nothing is written, but an answer that goes out must still be that of the one
-        // controller: from one that was replaced, a mere renewal would keep a node running what the next
-        // controller has given to another.
+        // Without changes nothing is written, but a reply must still come from the current server: a mere renewal from
+        // a server that was replaced would keep a node running an attempt that the next server has given to another
+        // node.
         let must_hold = !output.changes.is_empty() || !replies.is_empty();
         if must_hold {
             match self.store.commit(&output.changes, output.wall) {
@@ -244,7 +245,7 @@ impl Writer {
         self.live.publish(&self.world, &output.changes);
         self.dispatch(&output.changes);
         for (reply, answer) in replies.into_iter().zip(output.answers) {
-            let _ = reply.send(Ok(answer)); // Whoever asked may have gone away: it is done all the same.
+            let _ = reply.send(Ok(answer)); // The caller may no longer be waiting; the change is done anyway.
         }
         match is_unreadable {
             true => Err(Lost::Unknown(Unavailable::Unreadable)),
@@ -260,7 +261,8 @@ impl Writer {
         }
     }
 
-    /// Tells the rest of the server what the rows brought: live attempts, and every wish not yet fulfilled.
+    /// Informs the rest of the server about the contents of the rows: live attempts, and every effect that is not done
+    /// yet.
     fn announce(&mut self) {
         self.live.reset(&self.world);
         for effect in self.world.effects() {
@@ -268,7 +270,7 @@ impl Writer {
         }
     }
 
-    /// A debug build makes sure, every time it stops, that World is what the rows say.
+    /// A debug build verifies, every time it stops, that World matches the rows.
     fn audit(&mut self) {
         if !cfg!(debug_assertions) {
             return;
@@ -277,10 +279,11 @@ impl Writer {
         let settings = self.settings.clone();
         let rebuilt = World::rebuild(rows, 0, settings, self.catalogue.clone(), clock::now());
         let difference = self.world.difference(&rebuilt);
-        assert_eq!(difference, None, "World is not what the rows say");
+        assert_eq!(difference, None, "World does not match the rows");
     }
 
-    /// A failed commit does not say whether its changes are on disk, but the revision there does. Callers are told which.
+    /// A failed commit does not tell whether its changes are on disk, but the revision there does. Callers learn which
+    /// it is.
     fn commit_failed(&mut self, replies: Replies, output: Output, failed: StoreError) -> Lost {
         if matches!(failed, StoreError::Fenced { .. }) {
             return give_up(replies, failed);
@@ -299,17 +302,18 @@ impl Writer {
     }
 }
 
-/// What this writer holds is not to be built on any more.
+/// Why the state of this writer must not be used any more.
 enum Lost {
-    /// World and disk may differ now: start again from the rows. Until then, this is why nothing can be changed.
+    /// World and disk may differ now, so the writer starts again from the rows. Until then, this is why nothing can be
+    /// changed.
     Unknown(Unavailable),
-    /// Someone else has the store.
+    /// Another server has claimed the store.
     Fenced(StoreError),
 }
 
 type Replies = Vec<oneshot::Sender<Result<InputResult, Unavailable>>>;
 
-/// Nobody can know what became of these: whoever asked has to look.
+/// It is not known whether these changes were made, so the callers have to check.
 fn give_up(replies: Replies, failed: StoreError) -> Lost {
     tell_all(replies, Unavailable::Unconfirmed);
     match failed {
@@ -320,7 +324,7 @@ fn give_up(replies: Replies, failed: StoreError) -> Lost {
 
 fn tell_all(replies: Replies, why: Unavailable) {
     for reply in replies {
-        let _ = reply.send(Err(why)); // Whoever asked may have gone away.
+        let _ = reply.send(Err(why)); // The caller may no longer be waiting.
     }
 }
 

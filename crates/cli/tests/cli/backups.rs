@@ -383,7 +383,7 @@ fn nothing_is_swept_while_a_backup_is_made() {
     flock(&lock, FlockOperation::LockExclusive).expect("as a backup does it");
     let refused = site.run(&["storage", "gc"]);
     assert_eq!(refused.code, 1, "{}", refused.stderr);
-    assert!(refused.stderr.contains("a backup is being made"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("a backup is being created"), "{}", refused.stderr);
     drop(lock);
     site.text(&["storage", "gc"]);
 }

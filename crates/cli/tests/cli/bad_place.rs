@@ -75,7 +75,7 @@ fn one_directory_has_one_server() {
     let site = Site::start();
     let second = site.run(&["up", "--listen", "127.0.0.1:0"]);
     assert_eq!((second.code, second.stdout.len()), (1, 0));
-    assert!(second.stderr.contains("another server uses"), "{}", second.stderr);
+    assert!(second.stderr.contains("another server is using"), "{}", second.stderr);
     assert!(second.stderr.contains("--state-dir"), "{}", second.stderr);
 }
 

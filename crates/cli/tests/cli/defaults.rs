@@ -72,12 +72,12 @@ fn one_persons_server_is_generous_and_says_so() {
     let outside = outside();
     cluster(&site, "cpu", &[]);
     let seen = ran(&site, "cpu", "look", &look(outside.as_ref()));
-    if said.contains("they reach what this machine reaches, but for its loopback") {
+    if said.contains("they reach everything that this machine reaches, except its loopback") {
         assert!(seen.starts_with("eth0 lo tap0 "), "{seen}");
         assert_eq!(seen.contains("reached"), outside.is_some(), "{seen}");
     } else {
         // Then it says why not, and what to do.
-        assert!(said.contains("this server only, as slirp4netns"), "{said}");
+        assert!(said.contains("this server, because slirp4netns"), "{said}");
         assert!(!seen.contains("tap0"), "{seen}");
     }
     if !has_gpus(&site) {
@@ -111,7 +111,7 @@ fn a_server_for_many_is_strict_and_says_so() {
     assert!(said.contains("(over-commit = false)"), "{said}");
     assert_eq!(site.json(&["host", "show", "local"])["over_commit"], false);
     says_what_is_missing(&site, &said);
-    assert!(said.contains("reach their cluster and this server only (egress = false)"), "{said}");
+    assert!(said.contains("reach only their cluster and this server (egress = false)"), "{said}");
     let workspace = ["workspace", "create", "-n", "vision", "-g", "lab", "--subscription", "s"];
     site.text(&workspace);
     let create = ["compute", "create", "-n", "cpu", "--size", "Standard_DS1_v2"];

@@ -8,7 +8,11 @@ fn a_folder_has_one_server() {
     let site = Site::start();
     let second = site.run(&["up", "--listen", "127.0.0.1:0"]);
     assert_eq!(second.code, 1, "{}", second.stderr);
-    assert!(second.stderr.contains("another server uses the state directory"), "{}", second.stderr);
+    assert!(
+        second.stderr.contains("another server is using the state directory"),
+        "{}",
+        second.stderr
+    );
     assert!(second.stderr.contains("--state-dir"), "it says what to do: {}", second.stderr);
     site.text(&["compute", "list"]);
 }

@@ -247,7 +247,7 @@ fn files_of_blobs_and_held_files_are_kept() {
     };
     let (named, held) = (take(b"named"), take(b"held"));
     let named_digest = named.digest;
-    drop((named, take(b"nobody's")));
+    drop((named, take(b"orphaned")));
     let later = SystemTime::now() + Duration::from_secs(5);
     let mut is_named = |_: WorkspaceId, digest: &BlobId| Ok(*digest == named_digest);
     let would =

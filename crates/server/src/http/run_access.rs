@@ -78,8 +78,8 @@ impl Run {
         ))
     }
 
-    /// Whether it may do this to a blob, or to all that begin so: anything below its own folder, and reading what it has
-    /// as an input.
+    /// Whether the run may do this to a blob, or to all blobs with this prefix: anything in its own folder, and reading
+    /// its inputs.
     pub fn may_touch(
         &self,
         app: &App,
@@ -101,7 +101,7 @@ impl Run {
             reader.spec(&job.spec)
         });
         let spec = spec.map_err(|failed| {
-            tracing::error!(error = %muster_core::ErrorChain(&failed), "a run's inputs could not be looked up");
+            tracing::error!(error = %muster_core::ErrorChain(&failed), "cannot look up the inputs of a run");
             StorageError::unavailable("the server cannot read its store; see its log")
         })?;
         let reads = |input: &JobInput| match input {

@@ -1,5 +1,5 @@
-//! Services of running jobs on the second listener: `/services/{epoch}/{rank}/{name}/…` leads to the node, for whoever may
-//! run jobs in that workspace.
+//! Services of running jobs on the second listener: `/services/{epoch}/{rank}/{name}/…` leads to the node, for users
+//! who may run jobs in that workspace.
 
 mod call;
 mod fence;
@@ -24,15 +24,15 @@ use crate::app::App;
 
 pub use self::call::ServiceClient;
 
-/// Where to get a link that is good.
+/// Where to get a valid link.
 const HOW: &str = "open the address that `muster job show-services --name JOB` prints";
 
-/// What an address below `/services` names.
+/// The parts of a path below `/services`.
 struct Address<'a> {
     epoch: Epoch,
     rank: usize,
     name: &'a str,
-    /// As it came, from the slash behind the name on.
+    /// Unchanged, starting with the slash after the name.
     rest: &'a str,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Address<'a> {
         let (rank, below) = below.split_once('/')?;
         let (name, rest) = below.split_at(below.find('/').unwrap_or(below.len()));
         let address = Address { epoch: epoch.parse().ok()?, rank: rank.parse().ok()?, name, rest };
-        // One address for each: cookies and policies go by what is written.
+        // Only one spelling of each path is accepted, because cookies and policies compare text.
         path.starts_with(&address.path()).then_some(address)
     }
 
@@ -55,7 +55,7 @@ impl<'a> Address<'a> {
 pub async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
     let uri = request.uri().clone();
     let Some(address) = Address::parse(uri.path()) else {
-        return page(StatusCode::NOT_FOUND, &format!("no service has this address; {HOW}"));
+        return page(StatusCode::NOT_FOUND, &format!("there is no service at this address; {HOW}"));
     };
     match admit(&app, &request, &address) {
         Ok(Admitted { mount_path, service, services_of_member }) => {
@@ -74,7 +74,7 @@ pub async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
     }
 }
 
-/// What to say of a service that does not answer because its job ends, or has ended.
+/// The message for a service that does not answer because its job is ending or has ended.
 fn ending(app: &App, epoch: Epoch) -> Option<String> {
     match app.live.attempt(epoch) {
         None => Some(over()),
@@ -86,7 +86,7 @@ fn ending(app: &App, epoch: Epoch) -> Option<String> {
 }
 
 fn over() -> String {
-    format!("the job, or this attempt of it, is not running any more; if it runs again, {HOW}")
+    format!("the job, or this attempt of it, is no longer running; if it runs again, {HOW}")
 }
 
 struct Admitted {
@@ -95,12 +95,12 @@ struct Admitted {
     services_of_member: Arc<crate::services::MemberServices>,
 }
 
-/// Whether there is such a service, and the caller may use it.
+/// Checks that the service exists, and that the caller may use it.
 fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted, Box<Response>> {
     let refuse = |status, text: &str| Err(Box::new(page(status, text)));
     let (method, headers) = (request.method(), request.headers());
     if matches!(*method, Method::CONNECT | Method::TRACE) {
-        return refuse(StatusCode::METHOD_NOT_ALLOWED, "this method is not passed on to services");
+        return refuse(StatusCode::METHOD_NOT_ALLOWED, "this method is not forwarded to services");
     }
     let path = address.path();
     let reads = matches!(*method, Method::GET | Method::HEAD);
@@ -120,7 +120,7 @@ fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted
     if visitor.by == By::Cookie && !is_of_this_page(headers, &app.files_url) {
         return refuse(
             StatusCode::FORBIDDEN,
-            "this was asked by a page of another server; nothing was passed on",
+            "this request came from a page of another server; nothing was forwarded",
         );
     }
     if app.live.attempt(address.epoch).is_none() {
@@ -132,7 +132,7 @@ fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted
     };
     if !pass::may(app, &visitor.caller, &services_of_member.workspace) {
         let text = format!(
-            "'{}' may not run jobs in the workspace of this one; ask an owner for a role there",
+            "'{}' may not run jobs in the workspace of this job; ask an owner for a role there",
             visitor.caller.name
         );
         return refuse(StatusCode::FORBIDDEN, &text);
@@ -143,13 +143,13 @@ fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted
     if visitor.by == By::Link {
         return Err(Box::new(exchange(app, &visitor.caller, &path)));
     }
-    // Without it the page's own relative addresses would lead beside it.
+    // Without the slash, relative addresses on the page would not lead to the service.
     if address.rest.is_empty() {
         let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
         let words = [(header::LOCATION, format!("{path}/{query}"))];
         return Err(Box::new((StatusCode::TEMPORARY_REDIRECT, words).into_response()));
     }
-    // One would go on behind every page of its path, for as long as the browser likes.
+    // A service worker would keep running behind every page of its path, for as long as the browser likes.
     if headers.contains_key("service-worker") {
         return refuse(StatusCode::FORBIDDEN, "service workers are not allowed here");
     }
@@ -162,20 +162,20 @@ fn admit(app: &App, request: &Request, address: &Address<'_>) -> Result<Admitted
     Ok(Admitted { mount_path: path, service, services_of_member })
 }
 
-/// A cookie instead of the link, which then stands in no history, bookmark or referrer.
+/// Replaces the link by a cookie, so that the link is not in any history, bookmark or referrer.
 fn exchange(app: &App, caller: &Caller, path: &str) -> Response {
     let Some(cookie) = pass::cookie(app, caller, path) else {
-        return page(StatusCode::UNAUTHORIZED, &format!("this link is not good; {HOW}"));
+        return page(StatusCode::UNAUTHORIZED, &format!("this link is not valid; {HOW}"));
     };
     let mut response = page(StatusCode::SEE_OTHER, "");
     let headers = response.headers_mut();
     headers.insert(header::SET_COOKIE, cookie);
-    let own = HeaderValue::from_str(&format!("{path}/")).expect("a path of ours is plain");
+    let own = HeaderValue::from_str(&format!("{path}/")).expect("a service path is plain ASCII");
     headers.insert(header::LOCATION, own);
     response
 }
 
-/// Browsers send the cookie also for pages of other servers on this host.
+/// Browsers also send the cookie with requests from pages of other servers on this host.
 fn is_of_this_page(headers: &HeaderMap, origin: &str) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let own = origin.strip_suffix(":443").unwrap_or(origin);
@@ -186,7 +186,7 @@ fn is_of_this_page(headers: &HeaderMap, origin: &str) -> bool {
     is_own && (is_near || is_opened)
 }
 
-/// What we say ourselves: text, and run by nobody.
+/// A message of the server itself: plain text that no browser runs.
 pub fn page(status: StatusCode, text: &str) -> Response {
     let text = if text.is_empty() { String::new() } else { format!("muster: {text}\n") };
     let mut response = (status, text).into_response();
@@ -202,7 +202,7 @@ pub fn page(status: StatusCode, text: &str) -> Response {
     response
 }
 
-/// How a service is, and where: with a link that opens it, for a caller who may.
+/// The state and the address of a service, with a link that opens it if the caller may use it.
 pub fn view(
     app: &App,
     caller: Option<&Caller>,

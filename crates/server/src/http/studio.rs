@@ -1,5 +1,5 @@
-//! The page that a job's `studio_url` leads to. There is no web interface in this version: it says so, with the commands
-//! that show the same. It needs no token and says nothing that is not in its own address.
+//! The page that a job's `studio_url` leads to. There is no web interface in this version; the page says so, with the
+//! commands that show the same. It needs no token, and contains nothing that is not in its own URL.
 
 use axum::extract::{Path, RawQuery};
 use axum::http::header;
@@ -7,10 +7,10 @@ use axum::response::IntoResponse;
 use muster_core::model::{WorkspaceKey, check_job_name};
 use muster_wire::{Request, Route};
 
-/// Azure's own name for the parameter.
+/// Azure's name for the parameter.
 const WORKSPACE: &str = "wsid";
 
-/// Where the page of a job is. Clients add `&tid=…` to it.
+/// The URL of a job's page. Clients add `&tid=…` to it.
 pub fn url(base_url: &str, workspace: &WorkspaceKey, job: &str) -> String {
     let id = Route::Workspace(workspace.clone()).path().unwrap_or_default();
     format!("{}/studio/runs/{job}?{WORKSPACE}={id}", base_url.trim_end_matches('/'))
@@ -38,7 +38,7 @@ fn text(run: &str, query: &str) -> String {
     )
 }
 
-/// Where the job is, unless the names would need to be quoted in a shell.
+/// The flags that locate the job, unless the names would have to be quoted in a shell.
 fn flags(query: &str) -> String {
     let value = |part: &str| part.strip_prefix(WORKSPACE)?.strip_prefix('=').map(str::to_owned);
     let Some(id) = query.split('&').find_map(value) else { return String::new() };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_somebody_made_up_puts_nothing_into_the_page() {
+    fn a_forged_address_puts_nothing_into_the_page() {
         for run in ["a b", "<script>", "$(reboot)", ""] {
             assert!(text(run, "").contains("--name NAME -o table"), "{run}");
         }

@@ -1,8 +1,8 @@
-//! A path without what callers put into it: safe to log, and few enough to count by.
+//! Paths without the names that callers choose: safe to log, and few enough to use as a label.
 
 use muster_wire::Route;
 
-/// The words of our routes. Everything else in a path is somebody's name for something.
+/// The fixed words of the routes. Everything else in a path is a name that a user chose.
 const WORDS: [&str; 103] = [
     ".well-known",
     "attempts",
@@ -109,7 +109,7 @@ const WORDS: [&str; 103] = [
     "workspaces",
 ];
 
-/// `/subscriptions/{}/resourceGroups/{}/…`.
+/// Returns `/subscriptions/{}/resourceGroups/{}/…`.
 pub fn of(route: &Route) -> String {
     match route.path() {
         Some(path) => of_path(&path),
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(of(&route), "unknown");
     }
 
-    /// Whoever adds a route adds its words.
+    /// A new route must add its words to the list.
     #[test]
     fn the_words_of_every_route_are_known() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/arm.md");

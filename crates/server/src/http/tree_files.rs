@@ -1,5 +1,4 @@
-//! What jobs left, for whoever holds a signed address: a list of files, and each file on it, read only, for at most an
-//! hour.
+//! Serves the files that jobs left by signed URL: a file list, and each file on it, read only, for at most an hour.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use super::trees;
 use crate::app::App;
 use crate::clock;
 
-/// The signed address of one list of files. A digest behind its path is one file of it.
+/// The signed URL of a file list. With a digest appended to its path, it is the URL of one file on the list.
 pub fn url(app: &App, workspace: WorkspaceId, tree: &TreeId) -> String {
     let path = path(workspace, tree);
     let expires = clock::stamp() + LIFETIME_S;
@@ -27,7 +26,7 @@ fn path(workspace: WorkspaceId, tree: &TreeId) -> String {
     format!("/trees/{workspace}/{tree}")
 }
 
-/// Which list is meant, if the signature is one for it.
+/// The file list of a URL, if its signature is valid.
 fn signed(
     app: &App,
     workspace: &str,

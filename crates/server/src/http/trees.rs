@@ -1,4 +1,4 @@
-//! Files in and out, in pieces: what comes in is never in memory as a whole, nor is what goes out.
+//! Uploads and downloads files in pieces, so that no file is in memory as a whole.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,21 +19,21 @@ use super::body;
 use crate::blobs::{BlobError, Blobs, Content, Incoming};
 use crate::room::Kind;
 
-/// Of what goes out, read at once.
+/// How many bytes of a download are read at once.
 pub const SENT_BYTES: usize = 256 << 10;
-/// Whoever sends nothing for so long is gone.
+/// A client that sends nothing for this long is considered disconnected.
 const PIECE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a file did not come in.
+/// Why an upload failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
-    #[error("nothing of the file came for {} s; send it again", PIECE_PATIENCE.as_secs())]
+    #[error("no data of the file arrived for {} s; send it again", PIECE_PATIENCE.as_secs())]
     Late,
     #[error("the file ended too early")]
     Short,
     #[error(transparent)]
     Refused(#[from] BlobError),
-    #[error("a bug of the server's; see its log")]
+    #[error("a bug in the server; see its log")]
     Panicked,
 }
 
@@ -47,17 +47,17 @@ impl From<Lost> for ArmError {
     }
 }
 
-/// How a file is sent.
+/// The format in which a file is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
     Plain,
-    /// In frames, without its holes, by this node.
+    /// As frames, without its holes, by this node.
     Packed {
         node: String,
     },
 }
 
-/// Takes in a file. When it returns well, the file is on disk.
+/// Receives a file. When this returns `Ok`, the file is on disk.
 pub async fn receive(
     blobs: &Arc<Blobs>,
     workspace: WorkspaceId,
@@ -83,7 +83,7 @@ pub async fn receive(
     Ok(())
 }
 
-/// Takes in a file as it is.
+/// Receives a file in plain format.
 pub async fn take_in<T: Send + 'static>(
     blobs: &Arc<Blobs>,
     workspace: WorkspaceId,
@@ -94,8 +94,9 @@ pub async fn take_in<T: Send + 'static>(
     write_all(Written::new(blobs, None, begin), workspace, body).await?.then(keep).await
 }
 
-/// What a connection brings is a few records of TLS at a time. It is put together first: one large write costs the system far
-/// less than many small ones. A thread writes what has come, and waits for nothing: clients may be slow, and threads are few.
+/// A connection delivers a few TLS records at a time. They are collected first, because one large write costs the
+/// system far less than many small ones. A thread writes what has arrived, and never waits for the client: clients may
+/// be slow, and threads are few.
 async fn write_all(
     mut file: Written<'_>,
     workspace: WorkspaceId,
@@ -117,7 +118,7 @@ async fn write_all(
                 continue;
             }
             if let Err(lost) = file.write().await {
-                // So that the client hears why.
+                // Lets the client receive the reason.
                 body::discard_upload(body).await;
                 return Err(lost);
             }
@@ -128,13 +129,13 @@ async fn write_all(
 
 type Open = Box<dyn FnOnce() -> Result<Incoming, BlobError> + Send>;
 
-/// A file on its way, up to its next piece.
+/// An upload in progress, up to its next piece.
 struct Written<'b> {
     blobs: &'b Arc<Blobs>,
-    /// Of a file with holes, who sends it.
+    /// The node that sends the file, if it is a file with holes.
     node: Option<&'b str>,
     state: State,
-    /// What came since.
+    /// The bytes that arrived since the last write.
     next: Option<Piece>,
 }
 
@@ -152,7 +153,7 @@ impl<'b> Written<'b> {
         Written { blobs, node, state: State::Not(Box::new(begin)), next: None }
     }
 
-    /// What is to be done before the next piece is written, when the last one is.
+    /// Waits until the last piece is written, and returns how to continue with the file.
     async fn ready(state: State, blobs: &Blobs, node: Option<&str>) -> Result<Open, Lost> {
         match state {
             State::Not(open) => Ok(open),
@@ -163,10 +164,10 @@ impl<'b> Written<'b> {
         }
     }
 
-    /// Begins to write what has come when all before it is written.
+    /// Waits until the earlier pieces are written, and begins to write the next one.
     async fn write(&mut self) -> Result<(), Lost> {
         let Some(piece) = self.next.take() else { return Ok(()) };
-        // What it is replaced by says that it was given up, if this is.
+        // This remains only if the upload is given up below.
         let gone =
             State::Not(Box::new(|| Err(BlobError::Io(std::io::ErrorKind::Interrupted.into()))));
         let state = std::mem::replace(&mut self.state, gone);
@@ -179,13 +180,13 @@ impl<'b> Written<'b> {
         Ok(())
     }
 
-    /// Writes the rest, and does what is said with the file.
+    /// Writes the rest, and completes the file with `keep`.
     async fn then<T: Send + 'static>(
         mut self,
         keep: impl FnOnce(Incoming) -> Result<T, BlobError> + Send + 'static,
     ) -> Result<T, Lost> {
         if self.node.is_some() {
-            // Its holes may have to wait before it can be kept.
+            // Its holes may have to wait before the file can be completed.
             self.write().await?;
         }
         let open = Written::ready(self.state, self.blobs, self.node).await?;
@@ -199,8 +200,8 @@ impl<'b> Written<'b> {
     }
 }
 
-/// Hashes the holes that are left of a piece, in slices: each waits for its place without a thread. Whoever gives up, as
-/// when the client is gone, ends this with the slice that is under way.
+/// Hashes the remaining holes of a piece, in slices that wait for a permit without blocking a thread. If the upload is
+/// given up, for example because the client disconnected, this ends after the current slice.
 async fn filled(
     blobs: &Blobs,
     node: Option<&str>,
@@ -231,7 +232,7 @@ async fn ended<T>(writing: JoinHandle<Result<T, BlobError>>) -> Result<T, Lost> 
 
 async fn next_frame(body: &mut Body) -> Result<Option<Bytes>, Lost> {
     let frame = match body.frame().now_or_never() {
-        // The usual case where much comes: no clock is needed for what is here.
+        // The usual case when much data arrives: no timer is needed for data that is already here.
         Some(frame) => frame,
         None => {
             let late = tokio::time::timeout(PIECE_PATIENCE, body.frame()).await;
@@ -242,7 +243,7 @@ async fn next_frame(body: &mut Body) -> Result<Option<Bytes>, Lost> {
     Ok(Some(frame.map_err(|_| Lost::Short)?.into_data().unwrap_or_default()))
 }
 
-/// What is wrong with files, for people and programs.
+/// The response for an error with files.
 pub fn refusal(failed: &BlobError) -> ArmError {
     let message = failed.to_string();
     match failed {
@@ -253,13 +254,13 @@ pub fn refusal(failed: &BlobError) -> ArmError {
         | BlobError::WrongMd5
         | BlobError::BadTree(_) => ArmError::invalid_content(message),
         BlobError::Io(_) => {
-            tracing::error!(error = %ErrorChain(failed), "the files of jobs cannot be kept or read");
-            ArmError::unavailable("the server cannot keep or read files; see its log")
+            tracing::error!(error = %ErrorChain(failed), "cannot store or read the files of jobs");
+            ArmError::unavailable("the server cannot store or read files; see its log")
         }
     }
 }
 
-/// A file of which nobody knows what is in it: not to be shown, and not to be run.
+/// A file with unknown contents: browsers must neither show nor run it.
 pub fn send(content: Content) -> Response {
     let length = content.bytes();
     let pieces = stream::unfold(content, |mut content| async move {
@@ -285,7 +286,7 @@ mod tests {
     const HERE: WorkspaceId = WorkspaceId(1);
     const THERE: WorkspaceId = WorkspaceId(2);
 
-    /// What a node sends of a file that is nothing but a hole.
+    /// The frames that a node sends for a file that is a single hole.
     fn hole(bytes: u64) -> Body {
         Body::from((bytes | 1 << 63).to_le_bytes().to_vec())
     }
@@ -298,7 +299,7 @@ mod tests {
         std::fs::read_dir(dir.path().join("blobs/incoming")).unwrap().count()
     }
 
-    /// With one thread that may wait: whatever hashes for long would take it from all others.
+    /// Uses a single blocking thread: anything that hashes for long would take it from all others.
     fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -313,11 +314,14 @@ mod tests {
         let digest = muster_trees::blob_of(b"small");
         let small = receive(blobs, THERE, digest, Form::Plain, Kind::OfJob, Body::from("small"));
         let small = tokio::time::timeout(Duration::from_secs(20), small).await;
-        assert!(small.is_ok_and(|kept| kept.is_ok()), "it waits for the hole of another");
+        assert!(
+            small.is_ok_and(|kept| kept.is_ok()),
+            "it must not wait for the holes of another upload"
+        );
     }
 
     #[test]
-    fn holes_that_are_hashed_hold_up_nobody_else() {
+    fn hashing_holes_does_not_delay_other_uploads() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Arc::new(Blobs::new(dir.path().join("blobs"), None, None).unwrap());
         run(async {
@@ -327,7 +331,7 @@ mod tests {
                     receive(&own, HERE, BlobId([0; 32]), form, Kind::OfJob, hole(60 << 30)).await
                 })
             };
-            // Of two nodes, and with somebody else in the only place.
+            // From two nodes, while another workspace has the only permit.
             let place = blobs.holes.place(THERE).await;
             let mut uploads: Vec<_> = (0..6).map(|number| large(number % 2)).collect();
             while incoming(&dir) < uploads.len() {
@@ -335,17 +339,17 @@ mod tests {
             }
             small(&blobs).await;
             drop(place);
-            // One of them has the place now, slice by slice.
+            // One of the uploads has the permit now, slice by slice.
             small(&blobs).await;
             assert!(uploads.iter().all(|upload| !upload.is_finished()));
-            // Those who are gone stop with their slice, and leave nothing.
+            // Aborted uploads stop after their slice, and leave nothing.
             uploads.drain(..).for_each(|upload| upload.abort());
             while incoming(&dir) > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             drop(blobs.holes.turn("0").await);
             drop(blobs.holes.place(HERE).await);
-            // Hashed in slices it is the same file.
+            // A file that is hashed in slices has the same digest.
             let mut hasher = muster_trees::Hasher::default();
             hasher.add_hole(300 << 20);
             let digest = hasher.finish();

@@ -1,4 +1,4 @@
-//! What is counted from the changes of each commit, and from each request.
+//! Counters that follow the changes of each commit, and each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::text::Text;
 
 #[derive(Default)]
 pub struct Counts {
-    /// By cluster; what belongs to none any more is together under `None`.
+    /// By cluster; the counts of deleted clusters are added up under `None`.
     clusters: BTreeMap<Option<ClusterId>, Tally>,
     scale: BTreeMap<(&'static str, &'static str), u64>,
-    /// Nodes that came up and have not served anybody yet.
+    /// Nodes that started and have not run a job yet.
     unused: BTreeSet<NodeId>,
 }
 
@@ -54,7 +54,7 @@ impl Counts {
         self.unused = world.nodes().filter(is_unused).map(|node| node.id).collect();
     }
 
-    /// `all`: what was committed with it.
+    /// `all` are all changes of the same commit.
     pub fn take(&mut self, world: &World, change: &Change, all: &[Change]) {
         match change {
             Change::JobChanged { event, job } => self.job(*event, job),
@@ -70,14 +70,14 @@ impl Counts {
             Change::ClusterChanged { cluster, .. } if cluster.phase == ClusterPhase::Gone => {
                 self.forget(cluster.id);
             }
-            // The others change nothing that is counted.
+            // The other changes are not counted.
             _ => {}
         }
     }
 
     fn job(&mut self, event: JobEvent, job: &Job) {
         if event == JobEvent::Granted
-            // A job that lost its node waits again; that is another story.
+            // A job that lost its node waits again, which is not counted as queue time.
             && let Some(attempt) = job.attempt().filter(|attempt| attempt.number == 1)
         {
             let waited = attempt.granted_at - job.submitted_at;
@@ -121,7 +121,7 @@ impl Counts {
         self.clusters.entry(Some(cluster)).or_default()
     }
 
-    /// Its series end, and sums over all clusters stay what they were.
+    /// Its series end, and sums over all clusters keep their values.
     fn forget(&mut self, cluster: ClusterId) {
         let Some(gone) = self.clusters.remove(&Some(cluster)) else { return };
         let all = self.clusters.entry(None).or_default();
@@ -139,7 +139,7 @@ impl Counts {
     }
 
     pub fn write(&self, text: &mut Text, present: &Present) {
-        let help = "Nodes asked for (up) or let go (down).";
+        let help = "Nodes requested (up) or released (down).";
         text.family("muster_scale_decisions_total", "counter", help);
         for ((direction, reason), count) in &self.scale {
             let labels = [("direction", *direction), ("reason", *reason)];
@@ -153,28 +153,29 @@ impl Counts {
         let tallies: Vec<(&Labels, &Tally)> = self
             .clusters
             .iter()
-            // One that is gone from World, but was there a moment ago, is seen the next time.
+            // A cluster that has just been deleted from World is added to the deleted ones the next time.
             .filter_map(|(id, tally)| match id {
                 Some(id) => Some((present.labels(*id)?, tally)),
                 None => Some((&deleted, tally)),
             })
             .collect();
         write_histograms(text, &tallies);
-        text.family("muster_cost_total", "counter", "What closed pieces of the ledger cost.");
+        text.family("muster_cost_total", "counter", "Total cost of closed ledger lines.");
         for (labels, tally) in &tallies {
             for (category, cost) in &tally.spent {
                 let more = [("category", category.as_str()), ("currency", "USD")];
                 text.sample("muster_cost_total", &labels.with(&more), dollars(*cost));
             }
         }
-        let help = "Closed node time without a job, whether a timer or the minimum kept the node.";
+        let help =
+            "Closed node time without a job, whether the idle time or the minimum kept the node.";
         text.family("muster_idle_node_seconds_total", "counter", help);
         for (labels, tally) in &tallies {
             let idle = [Category::Idle, Category::Floor].map(|rest| tally.spent.get(&rest));
             let us = idle.into_iter().flatten().map(|cost| cost.node_us()).sum();
             text.sample("muster_idle_node_seconds_total", &labels.with(&[]), seconds(Span(us)));
         }
-        text.family("muster_jobs_ended_total", "counter", "Jobs that are over.");
+        text.family("muster_jobs_ended_total", "counter", "Jobs that have ended.");
         for (labels, tally) in &tallies {
             for (status, count) in &tally.ended {
                 let labels = labels.with(&[("status", status)]);
@@ -194,7 +195,7 @@ impl Counts {
     }
 }
 
-/// A job that is over has left World, and its end was committed with that of its attempt.
+/// A job that has ended is no longer in World, and its end was committed with that of its attempt.
 fn cluster_of(world: &World, job: JobId, all: &[Change]) -> Option<ClusterId> {
     let ended = || {
         all.iter().find_map(|change| match change {
@@ -212,16 +213,16 @@ fn write_histograms(text: &mut Text, tallies: &[(&Labels, &Tally)]) {
             of(tally).write(text, name, &labels.with(&[]));
         }
     };
-    let help = "From submit to the first nodes.";
+    let help = "Time from the submission of a job to its first nodes.";
     each("muster_job_queue_seconds", help, |tally| &tally.queue);
-    let help = "From the request to the first report.";
+    let help = "Time from the request for a node to its first report.";
     each("muster_node_start_seconds", help, |tally| &tally.node_start);
-    let help = "What attempts ran for, however they ended.";
+    let help = "Duration of attempts, however they ended.";
     each("muster_job_run_seconds", help, |tally| &tally.run);
 }
 
 fn reason_up(world: &World, cluster: ClusterId) -> &'static str {
-    let waits = world.cluster_index(cluster).is_some_and(|pool| !pool.queue.is_empty());
+    let waits = world.cluster_index(cluster).is_some_and(|cluster| !cluster.queue.is_empty());
     if waits { "jobs" } else { "minimum" }
 }
 
@@ -242,7 +243,7 @@ fn dollars(cost: Cost) -> f64 {
     cost.micro_usd() as f64 / 1e6
 }
 
-/// How long requests took, by what they asked for and how they were answered.
+/// The duration of requests, by route, method and status.
 #[derive(Default)]
 pub struct Requests {
     by: BTreeMap<(Box<str>, &'static str, u16), Histogram>,
@@ -257,7 +258,7 @@ impl Requests {
 
     pub fn write(&self, text: &mut Text) {
         let name = "muster_http_request_seconds";
-        text.family(name, "histogram", "Requests, long polls of nodes included.");
+        text.family(name, "histogram", "Duration of requests, including long polls of nodes.");
         for ((route, method, status), histogram) in &self.by {
             let status = status.to_string();
             let labels = [("route", &**route), ("method", *method), ("status", &*status)];
@@ -304,13 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_taken_back_before_it_served_counts_as_both_and_outlives_its_cluster() {
+    fn a_node_that_is_evicted_before_it_ran_a_job_counts_twice_and_outlives_its_cluster() {
         let (world, mut counts) = (world(), Counts::default());
         let idle = NodeState::Idle { since: Wall(0), has_served: false };
         let evicted = NodeState::Unusable { why: Trouble::Evicted };
         counts.take(&world, &node(NodeEvent::Joined, idle), &[]);
         counts.take(&world, &node(NodeEvent::Evicted, evicted), &[]);
-        // It is gone once, however often it is heard of.
+        // Its end counts once, however often it is reported.
         counts.take(&world, &node(NodeEvent::Deleted, NodeState::Gone), &[]);
         let tally = &counts.clusters[&Some(ClusterId(1))];
         assert_eq!((tally.preemptions, tally.useless_starts), (1, 1));

@@ -4,7 +4,7 @@ use muster_core::time::Span;
 
 use super::text::Text;
 
-/// Upper bounds in seconds: from an API call to a night's training.
+/// Upper bounds in seconds, from an API call to a night's training.
 pub const LONG: &[f64] =
     &[1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 14_400.0, 86_400.0];
 pub const SHORT: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -29,7 +29,7 @@ impl Histogram {
         self.sum_us = self.sum_us.saturating_add(span.0);
     }
 
-    /// What another with the same bounds has seen, as well.
+    /// Adds the observations of another histogram with the same bounds.
     pub fn merge(&mut self, other: &Histogram) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;

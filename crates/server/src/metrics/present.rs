@@ -1,4 +1,4 @@
-//! How things stand, read from World between two commits: a look at each cluster, and at the jobs that hold nodes.
+//! The current state, read from World between two commits: a look at each cluster, and at the jobs that hold nodes.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Present {
     store_trouble: Option<StoreTrouble>,
 }
 
-/// Together they name one cluster, also where only its workspace has no other of its name.
+/// Labels that identify one cluster together, even if its name is unique only in its workspace.
 #[derive(Default)]
 pub struct Labels {
     subscription: String,
@@ -34,7 +34,7 @@ struct ClusterGauges {
     target: u32,
     nodes: [(&'static str, usize); 4],
     jobs: BTreeMap<&'static str, usize>,
-    /// What holds the first of those that wait, and how many wait.
+    /// What holds back the first waiting job, and how many jobs wait.
     pending: Option<(&'static str, usize)>,
 }
 
@@ -58,7 +58,7 @@ impl Labels {
         [&own, others].concat()
     }
 
-    /// For what deleted clusters have left behind, together.
+    /// The labels for the sum over deleted clusters.
     pub fn deleted() -> Labels {
         Labels { cluster: "(deleted)".to_owned(), ..Labels::default() }
     }
@@ -94,24 +94,28 @@ impl Present {
     }
 
     pub fn write(&self, text: &mut Text) {
-        text.family("muster_cluster_nodes", "gauge", "Nodes that exist or are on their way.");
+        text.family("muster_cluster_nodes", "gauge", "Nodes that exist or are being created.");
         for gauges in self.clusters.values() {
             for (state, count) in gauges.nodes {
                 let labels = gauges.labels.with(&[("state", state), ("tier", gauges.tier)]);
                 text.sample("muster_cluster_nodes", &labels, count);
             }
         }
-        text.family("muster_cluster_target_nodes", "gauge", "Nodes that serve or will serve.");
+        text.family(
+            "muster_cluster_target_nodes",
+            "gauge",
+            "Nodes that run jobs or will be able to.",
+        );
         for gauges in self.clusters.values() {
             text.sample("muster_cluster_target_nodes", &gauges.labels.with(&[]), gauges.target);
         }
-        text.family("muster_jobs", "gauge", "Jobs that are not over.");
+        text.family("muster_jobs", "gauge", "Jobs that have not ended.");
         for gauges in self.clusters.values() {
             for (status, count) in &gauges.jobs {
                 text.sample("muster_jobs", &gauges.labels.with(&[("status", status)]), count);
             }
         }
-        text.family("muster_hosts", "gauge", "Machines that nodes are made on, this one included.");
+        text.family("muster_hosts", "gauge", "Hosts on which nodes run, including this one.");
         for (state, count) in &self.hosts {
             text.sample("muster_hosts", &[("state", *state)], count);
         }
@@ -122,7 +126,7 @@ impl Present {
 
     fn write_store(&self, text: &mut Text) {
         let name = "muster_store_trouble";
-        let help = "1 for what keeps the store from taking new work; all 0: nothing does.";
+        let help = "1 for the reason why the store accepts no new work; all are 0 if it does.";
         text.family(name, "gauge", help);
         for kind in StoreTrouble::KINDS.map(StoreTrouble::code) {
             let is_so = self.store_trouble.is_some_and(|trouble| trouble.code() == kind);
@@ -135,7 +139,7 @@ impl Present {
         for (reason, jobs) in self.clusters.values().filter_map(|gauges| gauges.pending) {
             *pending.entry(reason).or_default() += jobs;
         }
-        let help = "Waiting jobs, by what holds the first of their cluster back.";
+        let help = "Waiting jobs, by the wait reason of the first job of their cluster.";
         text.family("muster_pending_jobs", "gauge", help);
         for (reason, jobs) in pending {
             text.sample("muster_pending_jobs", &[("reason", reason)], jobs);
@@ -161,13 +165,15 @@ impl Present {
             }
         };
         family("muster_quota_used", "vCPUs of nodes that exist.", &|quota| Some(quota.used));
-        family("muster_quota_limit", "vCPUs allowed; absent: not limited.", &|quota| quota.limit);
+        family("muster_quota_limit", "vCPUs allowed; absent if there is no limit.", &|quota| {
+            quota.limit
+        });
     }
 }
 
 const HOST_STATES: [&str; 5] = ["open", "silent", "cordoned", "draining", "removing"];
 
-/// One that is not heard of is silent, whatever it should be doing.
+/// A host that does not report is silent, whatever state it should be in.
 fn host_state(host: &Host) -> &'static str {
     match host.state {
         _ if host.is_silent => "silent",
@@ -222,7 +228,7 @@ fn gauges(world: &World, cluster: &Cluster) -> ClusterGauges {
     }
 }
 
-/// As Azure's clients show it.
+/// The status as Azure's clients show it.
 pub fn status(phase: JobPhase) -> &'static str {
     match phase {
         JobPhase::Queued => "Queued",

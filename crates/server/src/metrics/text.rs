@@ -8,7 +8,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// Begins a family; its samples follow at once.
+    /// Begins a family; its samples must follow immediately.
     pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.page, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }

@@ -1,4 +1,4 @@
-//! What live nodes and the live jobs on them use.
+//! The usage of live nodes and of the live jobs on them.
 
 use muster_core::agent::{GpuUsage, Usage};
 
@@ -10,7 +10,7 @@ use crate::usage::MeasuredNode;
 type Shown<'a> = (&'a Labels, &'a MeasuredNode);
 
 pub fn write(text: &mut Text, nodes: &[MeasuredNode], present: &Present) {
-    // One of a cluster that was made a moment ago is seen the next time.
+    // A node of a cluster that has just been created is shown the next time.
     let shown = nodes.iter().filter_map(|node| Some((present.labels(node.cluster)?, node)));
     let shown: Vec<Shown<'_>> = shown.collect();
     write_nodes(text, &shown);
@@ -30,19 +30,19 @@ const FIGURES: [Figure<Usage>; 3] = [
     Figure {
         name: "cpu_seconds_total",
         kind: "counter",
-        help: "Time that cores have spent for it.",
+        help: "CPU time used.",
         of: |usage| usage.cpu_us.map(|us| float(us) / 1e6),
     },
     Figure {
         name: "memory_bytes",
         kind: "gauge",
-        help: "Memory that it uses, without idle files in the cache.",
+        help: "Memory used, without idle files in the cache.",
         of: |usage| usage.memory_bytes.map(float),
     },
     Figure {
         name: "disk_bytes",
         kind: "gauge",
-        help: "What it takes of its node's disk.",
+        help: "Space used on the disk of the node.",
         of: |usage| usage.disk_bytes.map(float),
     },
 ];
@@ -51,13 +51,13 @@ const GPU_FIGURES: [Figure<GpuUsage>; 2] = [
     Figure {
         name: "gpu_busy_ratio",
         kind: "gauge",
-        help: "How much of the last moment it computed for, from 0 to 1.",
+        help: "Fraction of the last moment in which the GPU was busy, from 0 to 1.",
         of: |gpu| gpu.busy_percent.map(|percent| f64::from(percent) / 100.0),
     },
     Figure {
         name: "gpu_memory_bytes",
         kind: "gauge",
-        help: "Memory of the GPU that is used.",
+        help: "Memory of the GPU that is in use.",
         of: |gpu| gpu.memory_bytes.map(float),
     },
 ];
@@ -73,7 +73,7 @@ fn write_nodes(text: &mut Text, shown: &[Shown<'_>]) {
         }
     }
     let name = "muster_node_disk_size_bytes";
-    text.family(name, "gauge", "The disk that its files are on, used or not.");
+    text.family(name, "gauge", "Size of the disk that holds the files of the node.");
     for (labels, node) in shown {
         if let Some(bytes) = node.disk_size_bytes {
             text.sample(name, &labels.with(&[("node", &node.name)]), bytes);
@@ -81,7 +81,7 @@ fn write_nodes(text: &mut Text, shown: &[Shown<'_>]) {
     }
 }
 
-/// `job_name`, for what scrapes this page gives every series a label `job` of its own.
+/// The label is `job_name`, because Prometheus adds its own label `job` to every series.
 fn write_jobs(text: &mut Text, shown: &[Shown<'_>]) {
     for Figure { name, kind, help, of } in FIGURES {
         let name = format!("muster_job_{name}");
@@ -168,7 +168,7 @@ mod tests {
             .map(|line| line.replace(r#"workspace="",location="",cluster="","#, ""))
             .map(|line| line.replace(r#"resource_group="",subscription="","#, ""))
             .collect();
-        // What is not counted is not shown.
+        // Figures that were not measured are not shown.
         let wanted = [
             r#"muster_node_cpu_seconds_total{node="n1"} 1.5"#,
             r#"muster_node_gpu_busy_ratio{node="n1",gpu="0"} 0.97"#,

@@ -1,7 +1,7 @@
-//! Making and reading the two certificates. Knows nothing of files, nor of when to renew.
+//! Creates and reads the two certificates. Files, and the time of renewal, are not handled here.
 //!
-//! Every CA gets a subject of its own: a client that trusts an old one beside the new one must not
-//! take the old for the issuer of the new leaf.
+//! Every CA gets its own subject, so that a client that trusts an old CA in addition to the new one does not take the
+//! old one for the issuer of the new certificate.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,16 +19,16 @@ use super::{Names, PkiError};
 
 const DAY_S: i64 = 24 * 60 * 60;
 
-/// Ten years: clients install the CA by hand, it should not come often.
+/// Ten years, because clients install the CA by hand.
 pub const CA_LIFETIME_S: i64 = 3652 * DAY_S;
 
-/// The longest that browsers and Apple's verifier take, less one day.
+/// The longest lifetime that browsers and Apple's verifier accept, less one day.
 pub const LEAF_LIFETIME_S: i64 = 397 * DAY_S;
 
-/// Certificates begin this much in the past, for clients whose clock is behind.
+/// Certificates start this long in the past, for clients whose clock is behind.
 pub const BACKDATE_S: i64 = 60 * 60;
 
-/// What is read of a certificate to decide about it.
+/// The facts about a certificate that decisions depend on.
 #[derive(Debug)]
 pub struct Facts {
     pub not_before: i64,
@@ -36,9 +36,9 @@ pub struct Facts {
     pub subject: Vec<u8>,
     pub issuer: Vec<u8>,
     pub public_key: Vec<u8>,
-    /// The subject's alternative names.
+    /// The subject alternative names.
     pub names: Names,
-    /// What a CA may sign for; none when it has no name constraints.
+    /// The names that a CA may sign for; `None` if it has no name constraints.
     pub permitted: Option<Names>,
 }
 
@@ -53,14 +53,14 @@ pub fn permits(permitted: &Names, names: &Names) -> bool {
     dns_ok && names.ips.is_subset(&permitted.ips)
 }
 
-/// A CA certificate for `key`, that may sign only for the names.
+/// Creates a CA certificate for `key` that may sign only for these names.
 pub fn make_ca(names: &Names, key: &KeyPair, now: i64) -> Result<String, PkiError> {
     let serial = random_serial()?;
     let label = serial.iter().skip(1).take(4).map(|b| format!("{b:02x}")).collect::<String>();
     let mut params = params(&format!("Muster CA {label}"), serial, now, now + CA_LIFETIME_S)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    // Constrains the use too, where verifiers look at it: no client, code or mail certificates.
+    // This also restricts the usage for verifiers that check it: no client, code or mail certificates.
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let dns = names.dns.iter().cloned().map(GeneralSubtree::DnsName);
     let ips = names.ips.iter().map(|ip| {
@@ -74,7 +74,7 @@ pub fn make_ca(names: &Names, key: &KeyPair, now: i64) -> Result<String, PkiErro
     Ok(params.self_signed(key).map_err(PkiError::Sign)?.pem())
 }
 
-/// A server certificate for the names and `key`, signed by the CA and no longer valid than it.
+/// Creates a server certificate for these names and `key`, signed by the CA and valid for no longer than the CA.
 pub fn make_leaf(
     names: &Names,
     key: &KeyPair,
@@ -85,7 +85,7 @@ pub fn make_leaf(
 ) -> Result<String, PkiError> {
     let not_after = (now - BACKDATE_S + LEAF_LIFETIME_S).min(ca_not_after);
     let mut params = params("Muster server", random_serial()?, now, not_after)?;
-    // Said explicitly, since only then the subject key identifier is written.
+    // Set explicitly, because only then is the subject key identifier written.
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -140,11 +140,11 @@ fn params(
     Ok(params)
 }
 
-/// A key keeps its certificate's name over renewals, so the serial must differ each time.
+/// A renewed certificate keeps its key and subject, so the serial number must differ each time.
 fn random_serial() -> Result<[u8; 16], PkiError> {
     let mut serial = [0; 16];
     aws_lc_rs::rand::fill(&mut serial).map_err(|_| PkiError::Random)?;
-    // Positive, and with no leading zero byte, in DER.
+    // Positive, and without a leading zero byte in DER.
     serial[0] = (serial[0] & 0x7f) | 0x40;
     Ok(serial)
 }
@@ -158,7 +158,7 @@ fn add_name(names: &mut Names, name: &GeneralName<'_>) -> Option<()> {
     Some(())
 }
 
-/// The constraints that we write are names and single addresses; other ones permit us nothing.
+/// The constraints that this module writes are names and single addresses; others permit nothing.
 fn permitted_names(subtrees: &[ReadSubtree<'_>]) -> Names {
     let mut names = Names::default();
     for subtree in subtrees {

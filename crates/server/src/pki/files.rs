@@ -1,21 +1,21 @@
-//! Small files that must be whole or absent: keys, certificates, bundles.
+//! Small files that must be complete or absent: keys, certificates, bundles.
 //!
-//! A write goes to a temporary file beside the target, is flushed to the disk and renamed over it;
-//! a crash leaves the old content or the new, never a part. A private file that others may read is
-//! refused, not repaired: by then its content may already be known.
+//! A write goes to a temporary file next to the target, is flushed to disk and renamed; a crash leaves the old content
+//! or the new, never a part. A private file that others may read is refused, not repaired, because its content may
+//! already be known.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Keys and certificates take about 1 KiB; anything near this limit is not one of ours.
+/// Keys and certificates take about 1 KiB; Muster writes nothing near this limit.
 pub const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Mode of a file that only the server may read.
+/// The mode of a file that only the server may read.
 pub const PRIVATE: u32 = 0o600;
 
-/// Mode of a file that is handed to clients.
+/// The mode of a file that is handed to clients.
 pub const PUBLIC: u32 = 0o644;
 
 #[derive(Debug, thiserror::Error)]
@@ -24,25 +24,25 @@ pub enum FileError {
     Io { operation: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "{0} can be read by other users (mode {mode:04o}, at most 0600 is allowed); \
-         if nobody could have copied it run `chmod 600 {0}`, else replace it",
+         if no other user could have copied it, run `chmod 600 {0}`; otherwise replace it",
         path.display()
     )]
     Exposed { path: PathBuf, mode: u32 },
     #[error(
-        "{} is longer than {limit_bytes} bytes, the most that is read of such a file; \
-         put back the right file",
+        "{} is longer than {limit_bytes} bytes, the maximum for such a file; \
+         restore the correct file",
         path.display()
     )]
     TooLong { path: PathBuf, limit_bytes: u64 },
 }
 
-/// Makes the directory and its parents; one that is there stays as it is.
+/// Creates the directory and its parents; an existing one is not changed.
 pub fn ensure_dir(dir: &Path) -> Result<(), FileError> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
     made.map_err(io_error("create the directory", dir))
 }
 
-/// The content of a file, or nothing if it is not there.
+/// The content of a file, or `None` if it does not exist.
 pub fn read(path: &Path, limit_bytes: u64) -> Result<Option<Vec<u8>>, FileError> {
     match open(path)? {
         None => Ok(None),
@@ -50,12 +50,12 @@ pub fn read(path: &Path, limit_bytes: u64) -> Result<Option<Vec<u8>>, FileError>
     }
 }
 
-/// As [`read`], for a file that nobody else may read.
+/// The same as [`read`], for a file that no other user may read.
 pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     let Some(file) = open(path)? else {
         return Ok(None);
     };
-    // Asked of the open file, so that it cannot be another by the time it is read.
+    // The open file is checked, so that it cannot be replaced before it is read.
     let mode = file.metadata().map_err(io_error("inspect", path))?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(FileError::Exposed { path: path.to_owned(), mode });
@@ -68,13 +68,13 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
     let temporary = temporary_beside(path);
     let written = write_through(&temporary, path, content, mode);
     if written.is_err() {
-        // The first error is the one to tell; a leftover is removed by the next write.
+        // Report the first error; a leftover is removed by the next write.
         let _ = fs::remove_file(&temporary);
     }
     written
 }
 
-/// Removes the file if it is there.
+/// Removes the file if it exists.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -102,7 +102,7 @@ fn read_open(file: File, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileE
 }
 
 fn write_through(temp: &Path, path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
-    // A leftover of an earlier crash has unknown content and mode: begin with a new file.
+    // A leftover of an earlier crash has unknown content and mode, so a new file is created.
     remove(temp)?;
     let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(temp);
     let mut file = opened.map_err(io_error("create", temp))?;
@@ -119,7 +119,7 @@ fn temporary_beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// A rename is on the disk only once its directory is.
+/// A rename is on disk only once its directory is.
 fn sync_dir_of(path: &Path) -> Result<(), FileError> {
     let dir = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,4 +1,4 @@
-//! The server certificate as it lies there, for whoever only looks: nothing is made, renewed or refused.
+//! Reads the server certificate without creating, renewing or refusing anything.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Whether it is for this host, which may be a name or an address as it is written in a URL.
+    /// Whether the certificate is for this host, which may be a name or an address as written in a URL.
     pub fn is_for(&self, host: &str) -> bool {
         let wanted = Names::for_host(host, None);
         wanted.dns.is_subset(&self.names.dns) && wanted.ips.is_subset(&self.names.ips)
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_made_is_seen_and_nothing_is_made_by_looking() {
+    fn an_existing_certificate_is_found_and_none_is_created() {
         let dir = tempfile::tempdir().unwrap();
         assert!(look(dir.path()).unwrap().is_none());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! The names of this host, which the certificate carries and the CA is confined to.
+//! The names of this host, which the certificate contains and to which the CA is restricted.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,8 +18,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names of this host: its loopback ones, its host name, and the host that it listens on
-    /// unless that means every address.
+    /// The names of this host: its loopback names, its host name, and the host that it listens on unless that means
+    /// every address.
     pub fn for_host(host_name: &str, listen_host: Option<&str>) -> Names {
         let mut names = Names {
             dns: BTreeSet::from(["localhost".to_owned()]),
@@ -37,14 +37,14 @@ impl Names {
         names
     }
 
-    /// In lower case, and fit for a constrained CA.
+    /// Converts the names to lower case, and checks that they suit a constrained CA.
     pub(super) fn checked(&self) -> Result<Names, PkiError> {
         let dns: BTreeSet<String> = self.dns.iter().map(|name| normal(name)).collect();
         if let Some(bad) = dns.iter().find(|name| DnsName::try_from(name.as_str()).is_err()) {
             return Err(PkiError::BadName(bad.clone()));
         }
         let (dns_count, ip_count) = (dns.len(), self.ips.len());
-        // With no name of a kind there would be no constraint on that kind at all.
+        // Without a name of one kind, there would be no constraint on that kind at all.
         if dns_count == 0 || ip_count == 0 || dns_count + ip_count > NAMES_MAX {
             return Err(PkiError::NameCount { dns: dns_count, ips: ip_count });
         }

@@ -1,5 +1,6 @@
-//! A certificate that the operator brings. It is read as it is, and checked before any client does: a slip is
-//! told at start, not by every client. Clients that do not name the public host get ours instead, as nodes do.
+//! A certificate that the operator provides. It is checked before it is used, so that a mistake is reported at start
+//! and not by every client. Clients that do not use the public host name, such as nodes, get the server's own
+//! certificate instead.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{FileError, files, provider};
 
-/// Where it is, and the host that it must be for.
+/// The files of the certificate and its key, and the host that it must be valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnFiles {
     pub cert: PathBuf,
@@ -27,7 +28,7 @@ pub struct OwnFiles {
 #[derive(Debug)]
 pub struct Own {
     pub certified: Arc<CertifiedKey>,
-    /// Whom clients must trust: the issuers that came with it, or itself.
+    /// The certificates that clients must trust: the issuers in the file, or the certificate itself.
     pub issuers_pem: String,
 }
 
@@ -40,12 +41,12 @@ pub enum OwnError {
     #[error("{} {what}", path.display())]
     Unusable { path: PathBuf, what: &'static str },
     #[error(
-        "the key {} does not belong to the certificate {}; give the two that were made together",
+        "the key {} does not match the certificate {}; give the two that were created together",
         key.display(), cert.display()
     )]
     NotMatching { cert: PathBuf, key: PathBuf },
     #[error(
-        "the certificate {} ended {days} days ago, and clients refuse it; renew it, or start without \
+        "the certificate {} expired {days} days ago, so clients refuse it; renew it, or start without \
          --tls-cert and --tls-key",
         path.display()
     )]
@@ -54,16 +55,16 @@ pub enum OwnError {
     Early { path: PathBuf },
     #[error(
         "the certificate {} is not for {host} (it is for: {names}); set --public-host to one of its names, or \
-         use a certificate that has this one as a subject alternative name",
+         use a certificate that has this host as a subject alternative name",
         path.display()
     )]
     OtherHost { path: PathBuf, host: String, names: String },
     #[error(
-        "a certificate of your own is for a host name, and the public host is {0:?}; set --public-host to the \
+        "your own certificate must be for a host name, but the public host is {0:?}; set --public-host to the \
          name that clients use"
     )]
     NoHostName(String),
-    #[error("{} can be read by everybody (mode {mode:04o}); run `chmod o-rwx {}`", path.display(), path.display())]
+    #[error("{} can be read by every user (mode {mode:04o}); run `chmod o-rwx {}`", path.display(), path.display())]
     Exposed { path: PathBuf, mode: u32 },
 }
 
@@ -80,7 +81,7 @@ impl OwnFiles {
         let leaf = leaf.ok_or_else(|| {
             unusable(
                 &self.cert,
-                "holds no certificate in PEM form; give the whole chain, yours first",
+                "contains no certificate in PEM format; give the whole chain, yours first",
             )
         })?;
         let key = self.read_key()?;
@@ -91,7 +92,7 @@ impl OwnFiles {
                 }
                 _ => unusable(
                     &self.key,
-                    "holds a key of a kind that TLS does not know; use RSA, ECDSA or Ed25519",
+                    "contains a key of a kind that TLS does not support; use RSA, ECDSA or Ed25519",
                 ),
             })?;
         self.check(&leaf, &ServerName::DnsName(name), now)?;
@@ -107,7 +108,7 @@ impl OwnFiles {
         }
         PrivateKeyDer::from_pem_slice(&text).map_err(|_| OwnError::Unusable {
             path: self.key.clone(),
-            what: "holds no private key in PEM form without a password; give one",
+            what: "contains no unencrypted private key in PEM format; give one",
         })
     }
 
@@ -118,8 +119,10 @@ impl OwnFiles {
         now: SystemTime,
     ) -> Result<(), OwnError> {
         let path = || self.cert.clone();
-        let unreadable =
-            || OwnError::Unusable { path: path(), what: "holds something that is no certificate" };
+        let unreadable = || OwnError::Unusable {
+            path: path(),
+            what: "contains something that is not a certificate",
+        };
         let (_, read) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
         let at = |seconds: i64| UNIX_EPOCH + Duration::from_secs(seconds.max(0).unsigned_abs());
         let ended = at(read.validity().not_after.timestamp());

@@ -26,7 +26,7 @@ fn load(dir: &Path, names: &Names, now: SystemTime) -> Identity {
     load_or_create(dir, names, now).unwrap()
 }
 
-/// All files of the directory, to see that a refusal changed nothing.
+/// All files of the directory, to check that a refusal changed nothing.
 fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let mut all: Vec<_> = paths.map(|path| (path.clone(), fs::read(&path).unwrap())).collect();
@@ -95,7 +95,7 @@ fn a_crash_at_any_write_is_completed_by_the_next_start() {
     }
 }
 
-/// Does the damage to a good set and expects a refusal that says `message` and changes nothing.
+/// Damages a good set, and expects a refusal that contains `message` and changes nothing.
 fn check_refused(damage: impl FnOnce(&Path), message: &str) {
     let dir = tempfile::tempdir().unwrap();
     load(dir.path(), &names(), at());
@@ -115,13 +115,13 @@ fn a_damaged_or_half_present_set_is_refused_and_left_alone() {
     check_refused(remove("ca.pem"), "ca.pem is missing");
     check_refused(remove("ca.key"), "ca.key is missing");
     check_refused(remove("server.key"), "server.key is missing");
-    check_refused(spoil("ca.pem", ""), "ca.pem does not hold a certificate");
-    check_refused(spoil("ca.key", "x"), "ca.key does not hold a private key");
-    check_refused(spoil("server.pem", "x"), "server.pem does not hold a certificate");
-    check_refused(spoil("server.key", ""), "server.key does not hold a private key");
+    check_refused(spoil("ca.pem", ""), "ca.pem does not contain a certificate");
+    check_refused(spoil("ca.key", "x"), "ca.key does not contain a private key");
+    check_refused(spoil("server.pem", "x"), "server.pem does not contain a certificate");
+    check_refused(spoil("server.key", ""), "server.key does not contain a private key");
     check_refused(
         |dir| fs::write(dir.join("server.key"), fs::read(dir.join("ca.key")).unwrap()).unwrap(),
-        "server.pem does not belong to the key beside it",
+        "server.pem does not match the key next to it",
     );
     check_refused(
         |dir| {
@@ -132,7 +132,7 @@ fn a_damaged_or_half_present_set_is_refused_and_left_alone() {
             }
             fs::remove_dir_all(other).unwrap();
         },
-        "was not issued by the ca beside it",
+        "was not issued by the CA next to it",
     );
     check_refused(
         |dir| {
@@ -159,13 +159,13 @@ fn unusable_names_and_clocks_are_refused() {
     check(&Names::for_host("no name", None), at(), "\"no name\" is not a host name");
     check(&Names::for_host("*.example.org", None), at(), "is not a host name");
     let only_dns = Names { dns: ["localhost".to_owned()].into(), ips: [].into() };
-    check(&only_dns, at(), "1 dns names and 0 addresses");
+    check(&only_dns, at(), "1 DNS names and 0 addresses");
     check(&names(), UNIX_EPOCH - DAY, "set the clock");
     load(dir.path(), &names(), at());
-    check(&names(), at() - DAY, "82800 s behind the beginning of");
+    check(&names(), at() - DAY, "82800 s before the start of");
 }
 
-/// A leaf for other names than its CA permits, as somebody with the CA's key could make.
+/// A certificate for names that its CA does not permit, as anyone with the CA's key could create.
 fn forged(dir: &Path, names: &Names, now: SystemTime) -> Identity {
     let good = load(dir, &Names::for_host("node7", None), now);
     let ca_key = KeyPair::from_pem(&fs::read_to_string(dir.join("ca.key")).unwrap()).unwrap();
@@ -181,7 +181,7 @@ fn forged(dir: &Path, names: &Names, now: SystemTime) -> Identity {
 }
 
 #[test]
-fn our_own_check_refuses_a_leaf_outside_the_constraints() {
+fn the_servers_own_check_refuses_a_leaf_outside_the_constraints() {
     let dir = tempfile::tempdir().unwrap();
     for (host, listen) in [("bank.example", None), ("localhost", Some("192.0.2.66"))] {
         let wrong = Names::for_host(host, listen);
@@ -193,7 +193,7 @@ fn our_own_check_refuses_a_leaf_outside_the_constraints() {
     }
 }
 
-/// Serves the identity once and lets OpenSSL connect to it; its output, and whether it trusted us.
+/// Serves the identity once and lets OpenSSL connect to it. Returns whether OpenSSL trusted it, and its output.
 fn openssl_connects(identity: &Identity, check: &[&str]) -> Option<(bool, String)> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -204,10 +204,10 @@ fn openssl_connects(identity: &Identity, check: &[&str]) -> Option<(bool, String
         .unwrap(),
     )
     .unwrap();
-    // Not waited for: a client that never comes must fail the test, not hang it.
+    // The thread is not joined: a client that never connects must fail the test, not hang it.
     std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
-        // A client that refuses us ends the handshake; that is its result, not an error here.
+        // A client that refuses the certificate ends the handshake; that is its result, not an error here.
         let _ = rustls::Stream::new(&mut tls, &mut socket).read(&mut [0; 64]);
     });
     let client = Command::new("openssl")

@@ -1,4 +1,4 @@
-//! Tasks that go on for as long as the server does.
+//! Tasks that run for as long as the server does.
 
 use tokio::task::JoinHandle;
 
@@ -12,7 +12,7 @@ impl Background {
         self.tasks.push(tokio::spawn(task));
     }
 
-    /// Ends them all, in the order in which they were started.
+    /// Stops all tasks, in the order in which they were started.
     pub fn end(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }

@@ -1,4 +1,4 @@
-//! A server that is opened and not started, for tests of what needs most of one.
+//! A server that is opened but not started, for tests that need most of one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl InTest {
     pub async fn open(limits: Limits) -> InTest {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let state_dir = StateDir::new(folder.path());
-        first_start::prepare(&state_dir).expect("the databases are made");
+        first_start::prepare(&state_dir).expect("the databases are created");
         let reserve = ReserveFile::of(&state_dir);
         let opened = Server::open(config(&state_dir, limits), state_dir, reserve).await;
         let Opened { server, .. } = opened.expect("it opens");
@@ -41,7 +41,7 @@ impl InTest {
         self.folder.path()
     }
 
-    /// As after a start: of what an earlier one knew, only what is on disk.
+    /// The state after a restart: of what an earlier app knew, only what is on disk.
     pub fn app(&self) -> Arc<App> {
         let (node_calls, _) = http::calls();
         self.server.app(self.stop.subscribe(), node_calls)

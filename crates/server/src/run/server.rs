@@ -1,4 +1,4 @@
-//! What a server is made of, opened in an order in which nothing is removed before it is known to be unwanted.
+//! The parts of a server, opened in an order in which nothing is removed before it is known to be unreferenced.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -53,7 +53,7 @@ pub struct Server {
     pub nodes: Nodes,
 }
 
-/// A server, and what is used up when it is started.
+/// A server, and the parts that its start consumes.
 pub struct Opened {
     pub server: Server,
     pub certificates: CertificateSource,
@@ -75,7 +75,7 @@ impl Server {
         let doors = address::open_doors(&config, &state_dir).await?;
         let address = Address::of(&config, &doors);
         let (secured, certificates) = secure(&config, &state_dir, &address)?;
-        // Both databases before the rest, which removes what was left half done.
+        // Both databases are opened before the rest, which removes leftovers of interrupted work.
         let (stores, wishes) = Stores::open(&config, &state_dir, &reserve, &catalogue)?;
         let share_max = config.limits.storage_bytes;
         let blobs = Blobs::new(state_dir.blobs(), config.blob_store.as_deref(), share_max)?;
@@ -96,7 +96,7 @@ impl Server {
         Ok(Opened { server, certificates, doors, relay_doors, wishes })
     }
 
-    /// What goes on until the server ends.
+    /// Starts the tasks that run until the server stops.
     pub fn start_tasks(
         &self,
         background: &mut Background,
@@ -124,7 +124,7 @@ impl Server {
         background.start(environments::run_tidier(environments.clone(), live.clone(), stores));
     }
 
-    /// What every handler can reach.
+    /// The state that all request handlers share.
     pub fn app(
         &self,
         stopping: watch::Receiver<bool>,
@@ -171,7 +171,7 @@ impl Server {
         })
     }
 
-    /// The logs of its jobs are part of what a workspace has.
+    /// Counts the logs of jobs towards the usage of their workspace.
     fn count_logs(&self, logs: &Arc<Logs>) {
         let (readers, logs) = (self.stores.readers.clone(), logs.clone());
         self.blobs.count_also(move |workspace| {
@@ -181,7 +181,7 @@ impl Server {
         });
     }
 
-    /// What a machine that joins is told.
+    /// What a machine that joins learns about this server.
     fn offer(&self) -> Offer {
         let Server { config, secured, .. } = self;
         let terms = Terms {
@@ -208,13 +208,13 @@ impl Server {
         }
     }
 
-    /// Databases that were too large to be read through before.
+    /// The databases that were too large to be checked before.
     pub fn checks_left(&self) -> Result<Vec<check::Task>, StoreError> {
         let Stores { writer, writer_thread, storage, .. } = &self.stores;
         check::left(&self.state_dir, writer, writer_thread, storage)
     }
 
-    /// For whoever started the server.
+    /// The report for the caller that started the server.
     pub fn ready(&self, set_back: Option<Duration>, is_check_left: bool) -> Ready {
         let mut notes = self.secured.notes.clone();
         notes.extend(self.nodes.lacking.iter().cloned());
@@ -240,12 +240,12 @@ impl Server {
         }
     }
 
-    /// Ends what has threads of its own. The writer is the last: everything acknowledged is on disk already, and it
-    /// finishes its batch.
+    /// Stops everything that has its own threads. The writer is the last: everything acknowledged is on disk already,
+    /// and it finishes its batch.
     pub async fn stop(self, check: Check) -> Result<Result<(), StoreError>, ServeError> {
         let Stores { writer, writer_thread, readers, storage, storage_thread, .. } = self.stores;
         let environments = self.nodes.environments;
-        // Its threads end when what they run is killed.
+        // Its threads end when the programs that they run are killed.
         let _ = tokio::task::spawn_blocking(move || environments.stop()).await;
         check.end().await;
         let end = move || {
@@ -262,7 +262,7 @@ impl Server {
     }
 }
 
-/// The databases, who writes to them, and who reads them.
+/// The databases, with their writers and readers.
 pub struct Stores {
     live: Arc<Live>,
     pub writer: writer::Handle,
@@ -301,7 +301,7 @@ impl Stores {
             queued_per_workspace_max: config.limits.queued_per_workspace.unwrap_or(u32::MAX),
             ..Settings::default()
         };
-        // First: the writer claims its own, and begins to work.
+        // The storage is opened first, because the writer claims its own database and starts to work.
         let (storage, storage_thread) = Storage::open(state_dir.storage(), reserve.clone())?;
         let (writer, writer_thread) = writer::start(
             open_store,
@@ -317,21 +317,21 @@ impl Stores {
     }
 }
 
-/// After how long without a word a machine counts as silent.
+/// How long a host may be silent before it counts as such.
 fn silence_max(config: &ServerConfig) -> Duration {
     Duration::from_micros(lease::silence(config.lease).0)
 }
 
-/// Where nodes come from, and what they are given.
+/// The provider of nodes, and the facts about nodes on this machine.
 pub struct Nodes {
     machine: Machine,
     provider: Arc<dyn Provider>,
-    /// How nodes are kept apart, in a sentence.
+    /// One sentence about how nodes are isolated.
     isolation: String,
     not_enforced: Vec<String>,
-    /// Whether none of them can reach anything outside.
+    /// Whether nodes can reach only their cluster and the server.
     stay_in: bool,
-    /// What jobs will miss on this machine, each with what to do about it.
+    /// Features that jobs lack on this machine, each with its remedy.
     lacking: Vec<String>,
     environments: Arc<Service>,
     post_mortems: Arc<PostMortems>,
@@ -345,7 +345,7 @@ impl Nodes {
         secured: &Secured,
         live: &Live,
     ) -> Result<(Nodes, mpsc::UnboundedReceiver<sandboxed::Opened>), ServeError> {
-        // Before there are nodes, which see its folder.
+        // Opened before there are nodes, which see its folder.
         let environments = Service::open(state_dir.environments(), config.environments.clone())?;
         let machine = Machine::this();
         let keyring = secured.keyring.clone();
@@ -385,7 +385,7 @@ impl Nodes {
         Ok((nodes, relay_doors))
     }
 
-    /// What core is told of this machine.
+    /// The capacity of this machine for the core.
     pub fn seen(&self) -> HostRequest {
         HostRequest::Seen { name: HostName::local(), capacity: self.machine.capacity() }
     }
@@ -393,8 +393,8 @@ impl Nodes {
 
 fn machine_words(machine: &Machine, over_commit: bool) -> String {
     let rule = match over_commit {
-        true => "nodes may ask for more than that, and then share it (over-commit = true)",
-        false => "nodes wait where there is no room (over-commit = false)",
+        true => "nodes may request more than that, and then share it (over-commit = true)",
+        false => "nodes wait if there is no room (over-commit = false)",
     };
     format!("this machine has {machine} for nodes; {rule}")
 }

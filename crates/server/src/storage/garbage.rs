@@ -1,9 +1,9 @@
-//! Removes what nobody names any more: waiting blocks that were given up, containers of workspaces that are gone, and
-//! files of the byte store.
+//! Deletes everything that nothing references any more: blocks that were given up, containers of deleted workspaces,
+//! and files of the byte store.
 //!
-//! What becomes unwanted, or is brought before anybody names it, is noted when it does, and lists of files are read once:
-//! the usual round costs what has changed. Only what was noted in memory and lost (the server was killed in between) is
-//! found by looking at every file: at start, and when somebody asks.
+//! Files are noted when they become unreferenced, or when they are uploaded before anything references them, and file
+//! lists are read only once, so the usual round costs only what has changed. Only notes that were in memory when the
+//! server was killed are lost; the files are then found by examining every file, at start and on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,39 +22,41 @@ use crate::clock;
 use crate::readers::Readers;
 
 const PAUSE: Duration = Duration::from_secs(120);
-/// At least, between two looks at the blocks of refused uploads.
+/// The minimum pause between two rounds for the blocks of refused uploads.
 const DROPPED_PAUSE: Duration = Duration::from_secs(2);
-/// Between two looks at whether the stores are known to be whole.
+/// The pause between two checks whether the stores are known to be intact.
 const CHECK_PAUSE: Duration = Duration::from_secs(1);
-/// A file's time is as exact as the system's clock ticks.
+/// The times of files are as exact as the ticks of the system's clock.
 const GRACE_MIN: Duration = Duration::from_secs(1);
-/// Of unwanted files in one round; the rest is for the next one.
+/// How many unreferenced files are handled in one round; the rest is left for the next one.
 const ROUND_MAX: usize = 10_000;
 
-/// How long what nobody names is kept.
+/// How long unreferenced data is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// What was sent or asked for so recently may be about to be named, or is being read.
+    /// Files that were sent or requested this recently may be about to be referenced, or are being read.
     pub grace: Duration,
-    /// After this time nobody comes back for a block.
+    /// After this time, a client is not expected to commit its blocks.
     pub blocks: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum GarbageError {
-    #[error("cannot tell which files are wanted")]
+    #[error("cannot determine which files are referenced")]
     Store(#[from] muster_store::StoreError),
     #[error(transparent)]
     Blobs(#[from] BlobError),
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    #[error("a backup is being made, and nothing is removed meanwhile; try again when it is done")]
+    #[error(
+        "a backup is being created, and nothing is removed in the meantime; try again when it is finished"
+    )]
     BackUp,
-    #[error("looking through the files panicked")]
+    #[error("the garbage collection panicked")]
     Panicked,
 }
 
-/// Looks at everything at start, and every two minutes at what has changed, until dropped.
+/// Examines everything at start, and every two minutes what has changed, until dropped.
 pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retention: Retention) {
     let sweeper = Sweeper { storage, blobs, readers, retention };
     let mut wanted = ReferencedBytes::default();
@@ -70,12 +72,12 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
         match &swept {
             Ok(Removed { files: 0, .. }) => {}
             Ok(Removed { files, bytes, .. }) => {
-                info!(files, bytes, "files that nobody names are gone");
+                info!(files, bytes, "deleted unreferenced files");
             }
             Err(GarbageError::BackUp) => {
-                info!("a backup is being made; looking for unwanted files later")
+                info!("a backup is being created; looking for unreferenced files later")
             }
-            Err(failed) => warn!(error = %ErrorChain(failed), "cannot look for unwanted files"),
+            Err(failed) => warn!(error = %ErrorChain(failed), "cannot look for unreferenced files"),
         }
         let has_failed_since = sweeper.pause(&mut wanted).await;
         is_whole = is_next_whole(is_whole, &swept, has_failed_since);
@@ -91,12 +93,12 @@ fn is_next_whole(
     has_failed_since
         || match swept {
             Err(GarbageError::BackUp) => is_whole,
-            // After a failure it is not known what was looked at.
+            // After a failure it is not known which files were examined.
             _ => swept.is_err(),
         }
 }
 
-/// Looks at every file. What was sent within `grace` stays.
+/// Examines every file. Files that were sent within `grace` are kept.
 pub async fn gc(
     storage: &Storage,
     blobs: &Arc<Blobs>,
@@ -122,7 +124,7 @@ fn is_named(storage: &Storage, workspace: WorkspaceId, digest: &BlobId) -> Resul
 }
 
 impl Sweeper {
-    /// Nothing goes by the word of rows that may be damaged.
+    /// Rows that may be damaged must not cause a deletion.
     fn check(&self) -> Result<(), GarbageError> {
         match self.storage.may_collect() {
             true => Ok(()),
@@ -154,7 +156,7 @@ impl Sweeper {
         Ok(swept?)
     }
 
-    /// What has become unwanted or was brought, and is on no list and in no row now.
+    /// Deletes files that have become unreferenced or were uploaded, and that no list and no row references now.
     async fn changes(&self, wanted: &mut ReferencedBytes) -> Result<Removed, GarbageError> {
         self.check()?;
         let _turn = self.blobs.turn()?.ok_or(GarbageError::BackUp)?;
@@ -177,14 +179,14 @@ impl Sweeper {
         let (files, swept) = settled?;
         if !files.is_empty() {
             let settled = self.storage.say(StorageCommand::Settle { files, before: limit }).await;
-            debug_assert!(!matches!(settled, Ok(Err(_))), "nothing refuses this");
+            debug_assert!(!matches!(settled, Ok(Err(_))), "this command is never refused");
             or_later(settled.map(drop).map_err(GarbageError::from))?;
         }
         Ok(swept)
     }
 
-    /// Until the next round. Meanwhile the blocks of refused uploads go. Says whether something failed, so that it is not
-    /// known any more which lists there were, and what was on them.
+    /// Waits until the next round. In the meantime, the blocks of refused uploads are deleted. Returns whether
+    /// something failed, so that the lists and their contents are no longer known.
     async fn pause(&self, wanted: &mut ReferencedBytes) -> bool {
         let next = tokio::time::Instant::now() + PAUSE;
         let mut has_failed = false;
@@ -198,22 +200,22 @@ impl Sweeper {
         }
     }
 
-    /// Whether it failed halfway.
+    /// Returns whether it failed halfway.
     async fn drop_refused(&self, wanted: &mut ReferencedBytes) -> bool {
         match self.dropped(wanted).await {
             Ok(Removed { files, bytes, .. }) => {
-                info!(files, bytes, "blocks of refused uploads are gone");
+                info!(files, bytes, "deleted the blocks of refused uploads");
                 false
             }
-            // They are noted as unwanted, and go with the others.
+            // They are noted as unreferenced, and are deleted with the others.
             Err(failed) => {
-                warn!(error = %ErrorChain(&failed), "blocks of refused uploads stay for now");
+                warn!(error = %ErrorChain(&failed), "cannot delete the blocks of refused uploads yet");
                 !matches!(failed, GarbageError::BackUp)
             }
         }
     }
 
-    /// Removes the files of blocks that were dropped, unless something else names them, or wanted them since.
+    /// Deletes the files of blocks that were dropped, unless something else references them, or requested them since.
     async fn dropped(&self, wanted: &mut ReferencedBytes) -> Result<Removed, GarbageError> {
         self.check()?;
         let _turn = self.blobs.turn()?.ok_or(GarbageError::BackUp)?;
@@ -238,7 +240,7 @@ impl Sweeper {
         Ok(removed?)
     }
 
-    /// The lists of jobs as they are now, and what was on those that are not any more.
+    /// The current file lists of jobs, and the files of lists that are no longer current.
     async fn follow(
         &self,
         mut wanted: ReferencedBytes,
@@ -252,7 +254,7 @@ impl Sweeper {
         Ok(followed.await.map_err(|_| GarbageError::Panicked)??)
     }
 
-    /// Blocks that were given up, and containers whose workspace is gone.
+    /// Drops blocks that were given up, and containers whose workspace has been deleted.
     async fn forget(&self) -> Result<(), GarbageError> {
         let (storage, readers) = (&self.storage, &self.readers);
         let lifetime_us = self.retention.blocks.as_micros() as u64;
@@ -273,18 +275,19 @@ impl Sweeper {
     }
 }
 
-/// While no row can be written, files go all the same: on a full disk that is what helps.
+/// While no row can be written, files are still deleted: on a full disk, that is what helps.
 fn or_later(written: Result<(), GarbageError>) -> Result<(), GarbageError> {
     match written {
         Err(GarbageError::Unavailable(why)) if why != Unavailable::Unchecked => {
-            warn!(%why, "rows that are not needed any more stay until the next sweep");
+            warn!(%why, "unneeded rows are kept until the next garbage collection");
             Ok(())
         }
         Ok(()) | Err(_) => written,
     }
 }
 
-/// Those of the noted ones that are gone or wanted after all, and what went. What is only too young is looked at again.
+/// Returns the noted files that are deleted or referenced after all, and what was freed. Files that are only too young
+/// are examined again later.
 fn settle(
     storage: &Storage,
     blobs: &Blobs,

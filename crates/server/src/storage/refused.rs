@@ -1,6 +1,6 @@
-//! Uploads in blocks that were refused for want of space. Their client gives up, so the blocks that came before are of no
-//! use: they are dropped when the last request of the upload has ended, and their files go without waiting for the usual
-//! grace. Otherwise they would count in the workspace's share until blocks expire.
+//! Uploads in blocks that were refused for lack of space. Their client gives up, so the earlier blocks are useless:
+//! they are dropped when the last request of the upload has ended, and their files are deleted without the usual grace
+//! period. Otherwise they would count towards the workspace's share until blocks expire.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use tracing::warn;
 
 use super::Storage;
 
-/// Files that are remembered for the next look; those beyond it go when the usual grace is over.
+/// How many files are remembered for the next round; others are deleted after the usual grace period.
 const DROPPED_MAX: usize = 200_000;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub struct Refused {
     news: Notify,
 }
 
-/// Requests that bring blocks of one blob.
+/// Requests in progress that upload blocks of one blob.
 #[derive(Default)]
 struct UnderWay {
     requests: u32,
@@ -37,12 +37,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Refused {
-    /// Waits until files were dropped.
+    /// Waits until files have been dropped.
     pub(super) async fn news(&self) {
         self.news.notified().await;
     }
 
-    /// Files of dropped blocks, and when each was last staged.
+    /// The files of dropped blocks, and when each was last staged.
     pub(super) fn take_dropped(&self) -> BTreeMap<(WorkspaceId, BlobId), Wall> {
         std::mem::take(&mut *lock(&self.dropped))
     }
@@ -59,7 +59,7 @@ impl Refused {
     }
 }
 
-/// A request that brings a block of this blob. Dropped when it has ended.
+/// A request that uploads a block of this blob. It is dropped when the request has ended.
 pub struct BlockUpload {
     storage: Storage,
     refused: Arc<Refused>,
@@ -74,7 +74,7 @@ impl BlockUpload {
         BlockUpload { storage: storage.clone(), refused, at }
     }
 
-    /// There is no space for it, so its blob will not be finished.
+    /// Notes that there is no space for the block, so the blob will not be completed.
     pub fn refuse(&self) {
         let key = (self.at.container, self.at.name.clone());
         lock(&self.refused.under_way).entry(key).or_default().is_refused = true;
@@ -105,7 +105,9 @@ impl Drop for BlockUpload {
             match storage.say(StorageCommand::DropStaged { at }).await {
                 Ok(Ok(Done::Dropped(files))) => storage.refused.note(workspace, files),
                 Ok(_) => {}
-                Err(why) => warn!(%why, "blocks of a refused upload stay until they expire"),
+                Err(why) => {
+                    warn!(%why, "the blocks of a refused upload are kept until they expire")
+                }
             }
         });
     }

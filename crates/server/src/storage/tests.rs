@@ -60,7 +60,8 @@ fn running() -> Running {
         let inner = SqliteStorage::open(&own, Durability::None)?;
         Ok((Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn StorageWriter>, false))
     });
-    let (storage, thread) = Storage::start(path, open, OnReserve::default()).expect("it starts");
+    let (storage, thread) =
+        Storage::start(path, open, OnReserve::default()).expect("the storage starts");
     Running { storage, thread, disk, _folder: folder }
 }
 
@@ -70,15 +71,15 @@ fn make(name: &str) -> StorageCommand {
 }
 
 fn names(storage: &Storage) -> Vec<String> {
-    let found = storage.readers.look_up(|reader| reader.containers()).expect("it reads");
+    let found = storage.readers.look_up(|reader| reader.containers()).expect("the read succeeds");
     found.into_iter().map(|container| container.name.to_string()).collect()
 }
 
-async fn goes_on(storage: &Storage) {
+async fn continues(storage: &Storage) {
     let mut tried = 0;
     while storage.say(make("later")).await.is_err() {
         tried += 1;
-        assert!(tried < 300, "it goes on when the rows can be written");
+        assert!(tried < 300, "it continues when the rows can be written");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -88,12 +89,12 @@ async fn stops(storage: Storage, thread: JoinHandle<()>) {
         storage.stop();
         thread.join()
     });
-    stopped.await.expect("it is waited for").expect("the writer did not panic");
+    stopped.await.expect("the thread is joined").expect("the writer did not panic");
 }
 
 async fn refuses(switch: impl Fn(&Disk, bool), why: Unavailable) {
     let Running { storage, thread, disk, _folder: _kept } = running();
-    assert!(storage.say(make("before")).await.expect("it is written").is_ok());
+    assert!(storage.say(make("before")).await.expect("the write succeeds").is_ok());
     switch(&disk, true);
     const ORDERS: usize = 200;
     for number in 0..ORDERS {
@@ -101,26 +102,26 @@ async fn refuses(switch: impl Fn(&Disk, bool), why: Unavailable) {
         assert_eq!(refused, Err(why), "{number}");
     }
     let opened = disk.opened.load(Relaxed);
-    assert!(opened < ORDERS / 4, "no order waits for a try of its own: {opened} tries");
-    assert_eq!(names(&storage), ["before"], "what is there can be read");
+    assert!(opened < ORDERS / 4, "commands do not each open the rows again: {opened} times");
+    assert_eq!(names(&storage), ["before"], "existing rows can be read");
     switch(&disk, false);
-    goes_on(&storage).await;
-    assert_eq!(names(&storage), ["before", "later"], "what was refused was not done later");
+    continues(&storage).await;
+    assert_eq!(names(&storage), ["before", "later"], "refused commands were not carried out later");
     stops(storage, thread).await;
 }
 
 #[tokio::test]
-async fn on_a_full_disk_orders_are_refused_at_once_and_never_done() {
+async fn on_a_full_disk_commands_are_refused_at_once_and_never_carried_out() {
     refuses(|disk, is| disk.is_full.store(is, Relaxed), Unavailable::Full).await;
 }
 
 #[tokio::test]
-async fn on_a_read_only_disk_orders_are_refused_at_once_and_never_done() {
+async fn on_a_read_only_disk_commands_are_refused_at_once_and_never_carried_out() {
     refuses(|disk, is| disk.is_read_only.store(is, Relaxed), Unavailable::ReadOnly).await;
 }
 
 #[tokio::test]
-async fn a_stop_is_heard_while_the_disk_is_full() {
+async fn a_stop_works_while_the_disk_is_full() {
     let Running { storage, thread, disk, _folder: _kept } = running();
     disk.is_full.store(true, Relaxed);
     assert_eq!(storage.say(make("late")).await, Err(Unavailable::Full));
@@ -128,20 +129,20 @@ async fn a_stop_is_heard_while_the_disk_is_full() {
 }
 
 #[tokio::test]
-async fn an_order_that_is_on_disk_after_all_is_acknowledged() {
+async fn a_command_that_is_on_disk_after_all_is_acknowledged() {
     let Running { storage, thread, disk, _folder: _kept } = running();
     disk.hides_a_commit.store(true, Relaxed);
-    let made = storage.say(make("there")).await.expect("what is on disk decides");
+    let made = storage.say(make("there")).await.expect("the state on disk decides");
     assert!(matches!(made, Ok(Done::Container(_))), "{made:?}");
-    goes_on(&storage).await;
+    continues(&storage).await;
     assert_eq!(names(&storage), ["there", "later"]);
     stops(storage, thread).await;
 }
 
 const SMALL_DISK: &str = "MUSTER_SMALL_DISK_OF_ROWS";
 
-/// A disk that is really full: a small one of memory, in a mount namespace of its own. Where there are no user namespaces
-/// this shows nothing.
+/// Uses a disk that is really full: a small tmpfs in its own mount namespace. It is skipped if user namespaces are not
+/// available.
 #[test]
 fn rows_on_a_full_disk_are_refused_until_there_is_space() {
     use std::process::Command;
@@ -162,36 +163,36 @@ fn rows_on_a_full_disk_are_refused_until_there_is_space() {
     assert!(output.status.success() && said.contains("survived"), "{said}{output:?}");
 }
 
-/// The inner part. Run as an ordinary test it has nothing to do.
+/// Runs inside the namespace. As an ordinary test, it does nothing.
 #[tokio::test]
 async fn on_the_small_disk() {
     let Ok(disk) = std::env::var(SMALL_DISK) else { return };
     let disk = Path::new(&disk);
     let path = disk.join("storage.db");
-    drop(SqliteStorage::open(&path, Durability::Disk).expect("it is made"));
+    drop(SqliteStorage::open(&path, Durability::Disk).expect("the database is created"));
     let (storage, thread) =
-        Storage::open(path, ReserveFile::of(&StateDir::new(disk))).expect("it opens");
-    assert!(storage.say(make("before")).await.expect("it is written").is_ok());
+        Storage::open(path, ReserveFile::of(&StateDir::new(disk))).expect("the storage opens");
+    assert!(storage.say(make("before")).await.expect("the write succeeds").is_ok());
     let ballast = disk.join("ballast");
     let mut file = std::fs::File::create(&ballast).expect("there is space at first");
     while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
-    // The log may have room for a few that it had before.
+    // The write-ahead log may have room for a few more commands.
     let mut fitted = Vec::new();
     let refused = loop {
         let name = format!("late{}", fitted.len());
         match storage.say(make(&name)).await {
-            Ok(made) => fitted.push(made.map(|_| name).expect("it is new")),
+            Ok(made) => fitted.push(made.map(|_| name).expect("the name is new")),
             Err(refused) => break refused,
         }
-        assert!(fitted.len() < 10_000, "it never fills up");
+        assert!(fitted.len() < 10_000, "the disk never fills up");
     };
-    // The first when not even the reserve is left.
+    // `Full` when not even the reserve is left.
     let is_full = |refused| matches!(refused, Unavailable::Full | Unavailable::OnReserve);
     assert!(is_full(refused), "{refused}");
     assert!(storage.say(make("too-late")).await.is_err_and(is_full));
     drop(file);
-    std::fs::remove_file(ballast).expect("it is ours");
-    goes_on(&storage).await;
+    std::fs::remove_file(ballast).expect("the file can be removed");
+    continues(&storage).await;
     let expected: Vec<String> =
         ["before".to_owned()].into_iter().chain(fitted).chain(["later".to_owned()]).collect();
     assert_eq!(names(&storage), expected);
@@ -200,27 +201,27 @@ async fn on_the_small_disk() {
 }
 
 #[tokio::test]
-async fn blocks_of_a_refused_upload_go_when_its_last_request_has_ended() {
+async fn blocks_of_a_refused_upload_are_dropped_when_its_last_request_has_ended() {
     let Running { storage, thread, _folder: _kept, .. } = running();
-    let made = storage.say(make("here")).await.expect("it is written");
+    let made = storage.say(make("here")).await.expect("the write succeeds");
     let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
     let (workspace, name) = (WorkspaceId(1), "large".into());
     let at = BlobRef { container: container.id, workspace, name };
     let stage = async |block: &str, number| {
         let segment = BlobPart { digest: BlobId([number; 32]), bytes: 5 };
         let command = StorageCommand::Stage { at: at.clone(), block: block.into(), segment };
-        assert!(storage.say(command).await.expect("it is written").is_ok());
+        assert!(storage.say(command).await.expect("the write succeeds").is_ok());
     };
     let waiting = || {
         let found = storage.readers.look_up(|reader| reader.blocks(container.id, "large"));
-        found.expect("it reads").uncommitted.len()
+        found.expect("the read succeeds").uncommitted.len()
     };
     let [ends_well, refused, late] = [(); 3].map(|()| BlockUpload::begin(&storage, at.clone()));
     stage("YQ==", 1).await;
     drop(ends_well);
     refused.refuse();
     drop(refused);
-    // One that was on its way then still comes.
+    // A block that was already in transit still arrives.
     stage("Yg==", 2).await;
     assert_eq!(waiting(), 2);
     drop(late);
@@ -233,22 +234,22 @@ async fn blocks_of_a_refused_upload_go_when_its_last_request_has_ended() {
     let again = BlockUpload::begin(&storage, at.clone());
     stage("YQ==", 3).await;
     drop(again);
-    goes_on(&storage).await;
+    continues(&storage).await;
     assert_eq!(waiting(), 1);
     stops(storage, thread).await;
 }
 
-/// What a deleted job left stayed until there was space, and it is what takes the space.
+/// The files of a deleted job used to be kept until there was space, although they are what takes the space.
 #[tokio::test]
 async fn on_the_reserve_a_folder_can_be_emptied_and_not_filled() {
     let Running { storage, thread, _folder: _kept, .. } = running();
-    let made = storage.say(make("here")).await.expect("it is written");
+    let made = storage.say(make("here")).await.expect("the write succeeds");
     let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
     let workspace = WorkspaceId(1);
     let segment = BlobPart { digest: BlobId([1; 32]), bytes: 5 };
     let at = BlobRef { container: container.id, workspace, name: "job/left".into() };
     let put = StorageCommand::Put { at, segment, about: About::default(), guard: Guard::default() };
-    assert!(storage.say(put).await.expect("it is written").is_ok());
+    assert!(storage.say(put).await.expect("the write succeeds").is_ok());
     let publish = |folders: &[Vec<(Box<str>, BlobPart)>]| {
         let folder = |files: &Vec<_>| Folder {
             container: container.id,
@@ -265,6 +266,6 @@ async fn on_the_reserve_a_folder_can_be_emptied_and_not_filled() {
     assert_eq!(storage.say(publish(&[Vec::new()])).await, Ok(Ok(Done::Nothing)));
     let all = ListQuery { limit: 10, ..ListQuery::default() };
     let left = storage.readers.look_up(|reader| reader.list(container.id, &all));
-    assert_eq!(left.expect("it reads").items, []);
+    assert_eq!(left.expect("the read succeeds").items, []);
     stops(storage, thread).await;
 }

@@ -1,5 +1,5 @@
-//! Containers that were made for the files of versions: they go with the last that names them. Nobody else's container is
-//! ever touched.
+//! Containers for the files of asset versions: they are deleted with the last version that references them. Other
+//! containers are never touched.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use super::garbage::GarbageError;
 use crate::clock;
 use crate::readers::Readers;
 
-/// After versions were deleted: their files go at once, if nothing else names them. What cannot be done now is left to
-/// the sweep.
+/// Deletes the files of deleted versions at once, if nothing else references them. Anything that cannot be done now is
+/// left to the garbage collection.
 pub async fn let_go(
     storage: &Storage,
     readers: &Readers,
@@ -27,7 +27,7 @@ pub async fn let_go(
         return;
     }
     if let Err(failed) = try_let_go(storage, readers, workspace, candidates).await {
-        warn!(error = %ErrorChain(&failed), "files of deleted versions stay until the next sweep");
+        warn!(error = %ErrorChain(&failed), "files of deleted versions are kept until the next garbage collection");
     }
 }
 
@@ -51,13 +51,14 @@ async fn try_let_go(
 }
 
 async fn remove(storage: &Storage, container: &Container) -> Result<(), GarbageError> {
-    info!(container = %container.name, "files that no version names are let go");
-    // It may be gone already, and that is as good.
+    info!(container = %container.name, "deleting files that no version references");
+    // The container may have been deleted already, which is fine.
     let _ = storage.say(StorageCommand::DeleteContainer { id: container.id }).await?;
     Ok(())
 }
 
-/// Those that became unwanted without a delete: uploads that were given up, and files that a job still needed then.
+/// Deletes containers that became unreferenced without a delete: uploads that were given up, and files that a job still
+/// needed at the time.
 pub async fn collect_garbage(storage: &Storage, readers: &Readers) -> Result<(), GarbageError> {
     let containers = storage.readers.read(|reader| reader.containers()).await?;
     let mut by_workspace: BTreeMap<WorkspaceId, Vec<Container>> = BTreeMap::new();

@@ -1,9 +1,9 @@
-//! Which audiences a token may have: a fixed list, made from the server's own URL.
+//! The audiences that a token may have: a fixed list, derived from the server's own URL.
 //!
-//! Clients do not ask for an audience that we choose; they derive it from the cloud metadata, each
-//! in its own way. The derivations are repeated here, odd results included.
+//! Clients do not request an audience that the server chooses; they derive it from the cloud metadata, each in its own
+//! way. The derivations are repeated here, including odd results.
 
-/// The audiences by the kind of route that takes them. Compare with [`matches`].
+/// The audiences by the kind of route that accepts them. Compare with [`matches`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audiences {
     pub arm: Vec<String>,
@@ -42,7 +42,7 @@ impl Audiences {
     }
 }
 
-/// Whether two audiences are the same; one slash at the end makes no difference.
+/// Whether two audiences are the same; one trailing slash makes no difference.
 pub fn matches(one: &str, other: &str) -> bool {
     trimmed(one) == trimmed(other)
 }
@@ -51,7 +51,7 @@ pub(super) fn trimmed(audience: &str) -> &str {
     audience.strip_suffix('/').unwrap_or(audience)
 }
 
-/// As the Python SDK does: all after the portal's second dot, without slashes.
+/// The same as in the Python SDK: everything after the portal's second dot, without slashes.
 fn sdk_ml_resource(portal: &str) -> String {
     let suffix = portal.splitn(3, '.').nth(2).unwrap_or_default();
     format!("https://ml.azure.{}", suffix.replace('/', ""))

@@ -1,4 +1,5 @@
-//! What a job proves itself with: a token for one attempt of one job. Whoever takes it asks whether that attempt still is.
+//! The token with which a job proves its identity, for one attempt of one job. It is accepted only while that attempt
+//! is live.
 
 use jsonwebtoken::{Algorithm, Header};
 use muster_core::ids::{Epoch, JobId};
@@ -7,13 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{Keyring, LEEWAY_S, TOKEN_BYTES_MAX, TokenError, TokenRejected};
 
-/// The variables of a running process cannot be renewed, so it is the attempt's end that ends it; this only bounds it.
+/// The environment variables of a running process cannot be renewed, so the token ends with the attempt; this is only
+/// an upper bound.
 pub const RUN_TOKEN_LIFETIME_S: u64 = 60 * 24 * 60 * 60;
 
-/// In no list of audiences, so no other route takes it for a person's.
+/// In no list of audiences, so no other route accepts it as a user's token.
 const AUDIENCE: &str = "urn:muster:run";
 
-/// Whom a run's token speaks for.
+/// The run that a token belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunToken {
     pub job: JobId,
@@ -39,7 +41,7 @@ struct RunClaims {
 }
 
 impl Keyring {
-    /// The token, and when it ends at the latest.
+    /// The token, and its latest expiry.
     pub fn issue_run(&self, run: &RunToken, now_unix: u64) -> Result<(String, u64), TokenError> {
         let exp = now_unix.saturating_add(RUN_TOKEN_LIFETIME_S);
         let claims = RunClaims {
@@ -60,12 +62,12 @@ impl Keyring {
         Ok((token.map_err(TokenError::Sign)?, exp))
     }
 
-    /// What the members of one attempt, and nobody else, know each other by.
+    /// The key that only the members of one attempt know, with which they recognize each other.
     pub fn members_key(&self, epoch: Epoch) -> String {
         self.mac(&["members", &epoch.to_string()])
     }
 
-    /// `None` for whatever is no token of a run; that is for [`Keyring::verify`] to judge.
+    /// `None` if it is not the token of a run; then [`Keyring::verify`] decides.
     pub fn verify_run(
         &self,
         token: &str,
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runs_token_is_nobody_elses() {
+    fn the_token_of_a_run_is_valid_only_for_that_run() {
         let dir = tempfile::tempdir().unwrap();
         let keyring = load_or_create(&dir.path().join("keys")).unwrap();
         let (token, ends) = keyring.issue_run(&run(), NOW).unwrap();
@@ -122,7 +124,7 @@ mod tests {
         assert!(matches!(expired, Some(Err(TokenRejected::Expired { .. }))));
         assert_eq!(keyring.verify_run(&format!("{token}x"), NOW), None);
 
-        // It does not pass for a person's, nor a person's for it.
+        // It is not accepted as a user's token, nor the other way round.
         let audiences = Audiences::for_base("https://localhost:1");
         let all = [&audiences.arm[..], &audiences.ml[..], &audiences.storage[..]];
         let directory = Directory::default();

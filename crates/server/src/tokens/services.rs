@@ -1,16 +1,16 @@
-//! Links to a service of a job, and the cookie that follows from one: both open one service for one user, until a time, and
-//! for as long as the key that this user had then is good.
+//! Links to a service of a job, and the cookie that replaces such a link. Both give one user access to one service,
+//! until they expire, and for as long as the key that this user had at the time is valid.
 
 use muster_core::access::Directory;
 
 use super::{Keyring, Principal, same};
 
-/// How long a link may be followed; who has one asks for the next.
+/// How long a link is valid; afterwards the user requests another.
 pub const LINK_LIFETIME_S: u64 = 60 * 60;
-/// Of a cookie: a working day.
+/// The lifetime of a cookie: a working day.
 pub const COOKIE_LIFETIME_S: u64 = 12 * 60 * 60;
 
-/// What is signed differs, so that neither passes for the other.
+/// They sign different texts, so that neither passes for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     Link,
@@ -29,15 +29,15 @@ impl Pass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PassRejected {
     #[error(
-        "it was not made by this server for this address and this user, or their key has changed since"
+        "it was not issued by this server for this address and this user, or their key has changed since"
     )]
     Bad,
-    #[error("it has expired {ago_s} s ago")]
+    #[error("it expired {ago_s} s ago")]
     Expired { ago_s: u64 },
 }
 
 impl Keyring {
-    /// Hexadecimal digits; `None` for somebody who has no key.
+    /// The signature as hexadecimal digits; `None` if the user has no key.
     pub fn sign_service(
         &self,
         pass: Pass,
@@ -50,7 +50,7 @@ impl Keyring {
         Some(self.mac(&[pass.purpose(), &until_unix.to_string(), &key, user, path]))
     }
 
-    /// Who it was made for.
+    /// The principal that it was issued for.
     pub fn check_service(
         &self,
         (pass, path): (Pass, &str),
@@ -100,11 +100,11 @@ mod tests {
         for (pass, path, user, until) in [
             (Pass::Cookie, path, owner.as_str(), until),
             (Pass::Link, "/services/a1/0/other", owner.as_str(), until),
-            (Pass::Link, path, "somebody", until),
+            (Pass::Link, path, "other", until),
             (Pass::Link, path, owner.as_str(), until + 1),
         ] {
             assert_eq!(check(pass, path, user, until, 999), Err(PassRejected::Bad));
         }
-        assert_eq!(keyring.sign_service(Pass::Link, path, "nobody", until, &directory), None);
+        assert_eq!(keyring.sign_service(Pass::Link, path, "missing", until, &directory), None);
     }
 }

@@ -13,12 +13,12 @@ fn keyring() -> Keyring {
     Keyring::new(&[7; 32], "msk_test", false)
 }
 
-fn nobody() -> Directory {
+fn no_users() -> Directory {
     Directory::default()
 }
 
 fn owner() -> Principal {
-    keyring().authenticate_key("msk_test", &nobody()).unwrap()
+    keyring().authenticate_key("msk_test", &no_users()).unwrap()
 }
 
 fn audiences() -> Audiences {
@@ -26,11 +26,11 @@ fn audiences() -> Audiences {
 }
 
 fn token(resource: &str) -> String {
-    keyring().issue(&owner(), resource, &audiences(), NOW, &nobody()).unwrap().token
+    keyring().issue(&owner(), resource, &audiences(), NOW, &no_users()).unwrap().token
 }
 
 fn check(token: &str, now: u64) -> Result<Principal, TokenRejected> {
-    keyring().verify(token, &[&audiences().arm], now, &nobody())
+    keyring().verify(token, &[&audiences().arm], now, &no_users())
 }
 
 fn base64url(bytes: &[u8]) -> String {
@@ -47,7 +47,7 @@ fn base64url(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_first_start_makes_the_keys_and_the_second_reads_them() {
+fn the_first_start_creates_the_keys_and_the_second_reads_them() {
     let dir = tempfile::tempdir().unwrap();
     let first = load_or_create(dir.path()).unwrap();
     assert!(first.owner_key_made());
@@ -60,35 +60,35 @@ fn the_first_start_makes_the_keys_and_the_second_reads_them() {
     let second = load_or_create(dir.path()).unwrap();
     assert!(!second.owner_key_made());
     assert_eq!(second.tenant_id(), first.tenant_id());
-    let owner = second.authenticate_key(key.trim_end(), &nobody()).unwrap();
-    assert_eq!(Some(&owner), first.authenticate_key(key.trim_end(), &nobody()).as_ref());
+    let owner = second.authenticate_key(key.trim_end(), &no_users()).unwrap();
+    assert_eq!(Some(&owner), first.authenticate_key(key.trim_end(), &no_users()).as_ref());
     let issued =
-        first.issue(&owner, "https://localhost:8443", &audiences(), NOW, &nobody()).unwrap();
-    assert_eq!(second.verify(&issued.token, &[&audiences().arm], NOW, &nobody()), Ok(owner));
+        first.issue(&owner, "https://localhost:8443", &audiences(), NOW, &no_users()).unwrap();
+    assert_eq!(second.verify(&issued.token, &[&audiences().arm], NOW, &no_users()), Ok(owner));
 }
 
 #[test]
-fn a_replaced_key_takes_its_tokens_with_it_but_not_its_owner() {
+fn replacing_a_key_invalidates_its_tokens_but_keeps_the_owner() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(OWNER_KEY_FILE);
     let first = load_or_create(dir.path()).unwrap();
     let old_key = fs::read_to_string(&path).unwrap();
-    let owner = first.authenticate_key(old_key.trim_end(), &nobody()).unwrap();
+    let owner = first.authenticate_key(old_key.trim_end(), &no_users()).unwrap();
     let issued =
-        first.issue(&owner, "https://localhost:8443", &audiences(), NOW, &nobody()).unwrap();
-    // A principal without a key, as a cluster's identity, does not depend on one.
+        first.issue(&owner, "https://localhost:8443", &audiences(), NOW, &no_users()).unwrap();
+    // A principal without a key, such as a cluster's identity, does not depend on one.
     let cluster = Principal { id: "c".to_owned(), name: "cluster".to_owned() };
     let other =
-        first.issue(&cluster, "https://localhost:8443", &audiences(), NOW, &nobody()).unwrap();
+        first.issue(&cluster, "https://localhost:8443", &audiences(), NOW, &no_users()).unwrap();
     fs::remove_file(&path).unwrap();
     let second = load_or_create(dir.path()).unwrap();
     assert!(second.owner_key_made());
-    assert_eq!(second.authenticate_key(old_key.trim_end(), &nobody()), None);
+    assert_eq!(second.authenticate_key(old_key.trim_end(), &no_users()), None);
     let new_key = fs::read_to_string(&path).unwrap();
-    assert_eq!(second.authenticate_key(new_key.trim_end(), &nobody()), Some(owner));
+    assert_eq!(second.authenticate_key(new_key.trim_end(), &no_users()), Some(owner));
     let arm = &audiences().arm[..];
-    assert_eq!(second.verify(&issued.token, &[arm], NOW, &nobody()), Err(TokenRejected::Revoked));
-    assert_eq!(second.verify(&other.token, &[arm], NOW, &nobody()), Ok(cluster));
+    assert_eq!(second.verify(&issued.token, &[arm], NOW, &no_users()), Err(TokenRejected::Revoked));
+    assert_eq!(second.verify(&other.token, &[arm], NOW, &no_users()), Ok(cluster));
     assert_eq!(second.node_secret("n"), first.node_secret("n"));
 }
 
@@ -110,10 +110,10 @@ fn a_damaged_or_half_present_keyring_is_refused_and_left_alone() {
     };
     refused(&|dir| fs::remove_file(dir.join(SECRET_FILE)).unwrap(), "token.key is missing");
     for bad in ["", "07", &"0".repeat(63), &"0".repeat(66), &"g".repeat(64), &"é".repeat(32)] {
-        refused(&spoil(SECRET_FILE, bad.to_owned()), "does not hold 64 hexadecimal digits");
-        refused(&spoil(OWNER_KEY_FILE, format!("msk_{bad}")), "does not hold an api key");
+        refused(&spoil(SECRET_FILE, bad.to_owned()), "does not contain 64 hexadecimal digits");
+        refused(&spoil(OWNER_KEY_FILE, format!("msk_{bad}")), "does not contain an API key");
     }
-    refused(&spoil(OWNER_KEY_FILE, "0".repeat(64)), "does not hold an api key");
+    refused(&spoil(OWNER_KEY_FILE, "0".repeat(64)), "does not contain an API key");
     let expose = |dir: &Path| {
         let path = dir.join(OWNER_KEY_FILE);
         fs::set_permissions(path, fs::Permissions::from_mode(0o604)).unwrap();
@@ -124,7 +124,7 @@ fn a_damaged_or_half_present_keyring_is_refused_and_left_alone() {
 #[test]
 fn only_the_exact_key_authenticates() {
     for wrong in ["", "msk_", "msk_tes", "msk_test ", "MSK_TEST", "msk_test\0"] {
-        assert_eq!(keyring().authenticate_key(wrong, &nobody()), None, "{wrong:?}");
+        assert_eq!(keyring().authenticate_key(wrong, &no_users()), None, "{wrong:?}");
     }
     assert_eq!(owner().name, "owner");
     let form: Vec<usize> = owner().id.split('-').map(str::len).collect();
@@ -134,7 +134,7 @@ fn only_the_exact_key_authenticates() {
 #[test]
 fn a_token_has_the_claims_that_clients_read() {
     let issued =
-        keyring().issue(&owner(), "https://ml.azure./", &audiences(), NOW, &nobody()).unwrap();
+        keyring().issue(&owner(), "https://ml.azure./", &audiences(), NOW, &no_users()).unwrap();
     assert_eq!(issued.audience, "https://ml.azure.");
     assert_eq!(issued.expires_unix, NOW + 3600);
     let claims: Value = jsonwebtoken::dangerous::insecure_decode(&issued.token).unwrap().claims;
@@ -154,12 +154,12 @@ fn a_token_has_the_claims_that_clients_read() {
 
 #[test]
 fn tokens_are_issued_only_for_known_resources() {
-    let error = keyring().issue(&owner(), "https://vault.azure.net", &audiences(), NOW, &nobody());
+    let error = keyring().issue(&owner(), "https://vault.azure.net", &audiences(), NOW, &no_users());
     let error = error.unwrap_err().to_string();
     assert!(error.contains("\"https://vault.azure.net\""), "{error}");
     assert!(error.contains("https://storage.azure.com"), "{error}");
     let long =
-        keyring().issue(&owner(), &"x".repeat(9000), &audiences(), NOW, &nobody()).unwrap_err();
+        keyring().issue(&owner(), &"x".repeat(9000), &audiences(), NOW, &no_users()).unwrap_err();
     assert!(long.to_string().len() < 1000);
 }
 
@@ -180,17 +180,17 @@ fn each_route_takes_its_own_audiences() {
     let storage_token = token("https://storage.azure.com/");
     let got = "https://storage.azure.com".to_owned();
     let wrong = Err(TokenRejected::WrongAudience { got });
-    assert_eq!(keyring().verify(&storage_token, &[&arm, &ml], NOW, &nobody()), wrong);
-    assert_eq!(keyring().verify(&storage_token, &[], NOW, &nobody()), wrong);
-    assert_eq!(keyring().verify(&storage_token, &[&arm, &storage], NOW, &nobody()), Ok(owner()));
+    assert_eq!(keyring().verify(&storage_token, &[&arm, &ml], NOW, &no_users()), wrong);
+    assert_eq!(keyring().verify(&storage_token, &[], NOW, &no_users()), wrong);
+    assert_eq!(keyring().verify(&storage_token, &[&arm, &storage], NOW, &no_users()), Ok(owner()));
     assert_eq!(
-        keyring().verify(&token("https://management.azure.com/"), &[&arm], NOW, &nobody()),
+        keyring().verify(&token("https://management.azure.com/"), &[&arm], NOW, &no_users()),
         Ok(owner())
     );
 }
 
 #[test]
-fn missing_and_malformed_tokens_are_told_apart() {
+fn missing_and_malformed_tokens_are_distinguished() {
     let long = "a".repeat(TOKEN_BYTES_MAX + 1);
     for bad in ["x", "a.b.c", "..", "é", &long, &format!("{}.x", token("https://localhost:8443"))]
     {
@@ -208,7 +208,7 @@ fn missing_and_malformed_tokens_are_told_apart() {
 fn another_secret_or_changed_claims_do_not_pass() {
     let stranger = Keyring::new(&[8; 32], "msk_test", false);
     let foreign =
-        stranger.issue(&owner(), "https://localhost:8443", &audiences(), NOW, &nobody()).unwrap();
+        stranger.issue(&owner(), "https://localhost:8443", &audiences(), NOW, &no_users()).unwrap();
     assert_eq!(check(&foreign.token, NOW), Err(TokenRejected::BadSignature));
     let good = token("https://localhost:8443");
     let [header, _, signature] = good.split('.').collect::<Vec<_>>()[..] else { panic!() };
@@ -220,7 +220,7 @@ fn another_secret_or_changed_claims_do_not_pass() {
 }
 
 #[test]
-fn another_issuer_does_not_pass_though_the_key_is_ours() {
+fn another_issuer_does_not_pass_although_the_key_is_right() {
     let good = token("https://localhost:8443");
     let mut claims: Value = jsonwebtoken::dangerous::insecure_decode(&good).unwrap().claims;
     let signed = |claims: &Value| {
@@ -237,16 +237,16 @@ fn another_issuer_does_not_pass_though_the_key_is_ours() {
 }
 
 #[test]
-fn no_beginning_of_a_token_passes() {
+fn no_prefix_of_a_token_passes() {
     let good = token("https://localhost:8443");
     for end in 0..good.len() {
         assert!(check(&good[..end], NOW).is_err(), "{end}");
     }
 }
 
-/// The attacks on verifiers that let the token choose how it is checked.
+/// Attacks on verifiers that let the token choose how it is checked.
 #[test]
-fn the_algorithm_is_ours_to_choose() {
+fn the_server_chooses_the_algorithm() {
     let good = token("https://localhost:8443");
     let [_, claims, signature] = good.split('.').collect::<Vec<_>>()[..] else { panic!() };
     let secret = hmac::sign(&keyring().secret, b"jwt\0hs256");
@@ -259,7 +259,7 @@ fn the_algorithm_is_ours_to_choose() {
         let signature = base64url(hmac::sign(&secret, message.as_bytes()).as_ref());
         format!("{message}.{signature}")
     };
-    // The forging itself works: with the right algorithm such a token passes.
+    // The forging itself works: with the right algorithm, such a token passes.
     assert_eq!(check(&signed(&with_alg("HS256")), NOW), Ok(owner()));
     for none in ["none", "None", "NONE", "nOnE", ""] {
         let message = with_alg(none);

@@ -1,4 +1,4 @@
-//! How the rest of the server talks to the writer, and what it hears when the writer cannot do it.
+//! The interface of the writer for the rest of the server, and the errors when the writer cannot do its work.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use muster_store::StoreError;
 use muster_wire::quota::QuotaFigures;
 use tokio::sync::oneshot;
 
-use super::lanes::{LINE_MAX, Lane, LaneSender, QUEUE_MAX};
+use super::lanes::{LANE_MAX, Lane, LaneSender, QUEUE_MAX};
 use super::{Message, RETRY_PAUSE_MIN};
 use crate::metrics::Present;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     #[error(
-        "the server has {QUEUE_MAX} requests waiting, the most it takes; try again in a moment"
+        "the server has {QUEUE_MAX} requests waiting, the most that it accepts; try again in a moment"
     )]
     Busy,
     #[error(
-        "{LINE_MAX} of your requests are waiting, the most that one user may have; try again in a moment, with fewer at once"
+        "{LANE_MAX} of your requests are waiting, the most that one user may have; try again in a moment, with fewer at once"
     )]
     TooMany,
     /// It is certain that nothing was changed.
     #[error(
-        "the server's disk is full, so nothing can be changed; free space on it (`muster doctor` shows how much there \
-         is), then try again"
+        "the server's disk is full, so nothing can be changed; free space on it (`muster doctor` shows how much is \
+         free), then try again"
     )]
     Full,
     /// It is certain that nothing was changed.
     #[error(
-        "the server's disk is full, and what is left is kept for cancelling, deleting and for jobs to end; delete what is \
-         not needed or free space on the disk (`muster doctor` shows how much there is), then try again"
+        "the server's disk is full, and the rest is reserved for cancelling, deleting and ending jobs; delete what is \
+         not needed or free space on the disk (`muster doctor` shows how much is free), then try again"
     )]
     OnReserve,
     /// It is certain that nothing was changed.
@@ -57,18 +57,18 @@ pub enum Unavailable {
     Failing,
     /// It is certain that nothing was changed.
     #[error(
-        "the server has just started and is still reading its store through for damage, so nothing can be changed yet; \
+        "the server has just started and is still checking its store for damage, so nothing can be changed yet; \
          try again in a moment"
     )]
     Unchecked,
-    #[error("the change could not be confirmed on disk; ask for the present state, then try again")]
+    #[error("the change could not be confirmed on disk; check the current state, then try again")]
     Unconfirmed,
-    #[error("the server is stopping; try again when it is back")]
+    #[error("the server is stopping; try again when it is running again")]
     Stopping,
 }
 
 impl Unavailable {
-    /// To those who ask while the store takes no writes.
+    /// The error for callers while the store accepts no writes.
     pub fn because_of(failed: &StoreError) -> Unavailable {
         match failed {
             StoreError::Full { .. } => Unavailable::Full,
@@ -78,14 +78,14 @@ impl Unavailable {
     }
 }
 
-/// How the rest of the server talks to the writer. Cheap to clone.
+/// A handle to the writer. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) entrance: Arc<LaneSender<Message>>,
 }
 
 impl Handle {
-    /// Says something and waits until what it changed is on disk.
+    /// Sends an input and waits until its changes are on disk.
     pub async fn say(&self, input: Input) -> Result<InputResult, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let lane = Lane::of(&input);
@@ -93,17 +93,17 @@ impl Handle {
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
-    /// Answers as soon as the writer has done what was asked before.
+    /// Answers as soon as the writer has processed earlier messages.
     pub async fn is_there(&self) -> Result<(), Unavailable> {
-        self.ask(Lane::Anybody, |_| ()).await
+        self.ask(Lane::Anonymous, |_| ()).await
     }
 
-    /// Why a job waits, by what World says now.
+    /// Why a job waits, according to the current World.
     pub async fn why(&self, by: &Caller, job: JobId) -> Result<Vec<Reason>, Unavailable> {
         self.ask(caller(by), move |world| why::why(world, job)).await
     }
 
-    /// The same for each of several.
+    /// The same for several jobs.
     pub async fn why_each(
         &self,
         by: &Caller,
@@ -113,7 +113,7 @@ impl Handle {
         self.ask(caller(by), each).await
     }
 
-    /// Why a cluster is as large as it is. Nothing for one that is gone.
+    /// Why a cluster has its current size. Empty for a cluster that has been deleted.
     pub async fn why_cluster(
         &self,
         by: &Caller,
@@ -122,7 +122,7 @@ impl Handle {
         self.ask(caller(by), move |world| why::why_cluster(world, cluster)).await
     }
 
-    /// The limits of a region and what is taken of them: the totals, then every family of the catalogue.
+    /// The limits of a region and how much of them is used: the totals, then every family in the catalogue.
     pub async fn quota(
         &self,
         by: &Caller,
@@ -131,7 +131,7 @@ impl Handle {
         self.ask(caller(by), move |world| quota_figures(world, &scope)).await
     }
 
-    /// The jobs that wait in a workspace, and those of the caller in all of them.
+    /// The jobs that wait in a workspace, and those of the caller in all workspaces.
     pub async fn queued(
         &self,
         by: &Caller,
@@ -147,7 +147,7 @@ impl Handle {
         self.ask(caller(by), count).await
     }
 
-    /// Whether something can be there.
+    /// Checks that a region exists.
     pub async fn check_region(
         &self,
         by: &Caller,
@@ -157,23 +157,23 @@ impl Handle {
         self.ask(caller(by), move |world| check_region(world, &location)).await
     }
 
-    /// Those that there are.
+    /// The ids of all clusters.
     pub async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Unavailable> {
         let ids = |world: &World| world.clusters().map(|cluster| cluster.id).collect();
         self.ask(Lane::Server, ids).await
     }
 
-    /// What keeps the store from taking new work.
+    /// Why the store accepts no new work, if it does not.
     pub async fn store_trouble(&self) -> Result<Option<StoreTrouble>, Unavailable> {
-        self.ask(Lane::Anybody, World::store_trouble).await
+        self.ask(Lane::Anonymous, World::store_trouble).await
     }
 
-    /// How things stand, for `/metrics`.
+    /// The current state, for `/metrics`.
     pub async fn present(&self) -> Result<Present, Unavailable> {
-        self.ask(Lane::Anybody, Present::of).await
+        self.ask(Lane::Anonymous, Present::of).await
     }
 
-    /// The answer leaves the writer's thread, World does not: ask for little.
+    /// The answer leaves the writer's thread, but World does not: keep it small.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         lane: Lane,
@@ -181,13 +181,13 @@ impl Handle {
     ) -> Result<T, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let question = move |world: Result<&World, Unavailable>| {
-            let _ = reply.send(world.map(question)); // Whoever asked may have gone away.
+            let _ = reply.send(world.map(question)); // The caller may no longer be waiting.
         };
         self.entrance.push(lane, Message::Ask(Box::new(question)))?;
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
-    /// The store was read through, and is whole: it may be written to.
+    /// Reports that the store has been checked and is intact, so that it may be written to.
     pub fn checked(&self) {
         // A full queue is drained in a moment, and then there is room.
         while self.entrance.push(Lane::Server, Message::Checked) == Err(Unavailable::Busy) {
@@ -195,13 +195,13 @@ impl Handle {
         }
     }
 
-    /// What was said before is still done.
+    /// Stops the writer; earlier messages are still processed.
     pub fn stop(&self) {
         self.entrance.close();
     }
 }
 
-/// Jobs that wait, and how many may.
+/// The number of waiting jobs, and the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queued {
     pub in_workspace: u32,

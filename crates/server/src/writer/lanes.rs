@@ -1,8 +1,9 @@
-//! The requests that wait for the writer: one queue per caller, so that no caller waits behind another caller's requests.
+//! The requests that wait for the writer: one lane per caller, so that no caller waits behind another caller's
+//! requests.
 //!
-//! Each batch is filled line by line in turn, one message of each, until it is full or all lines are empty. The server itself and
-//! its nodes have half of every batch, and callers the other half; what one of them does not use the other does. Within a
-//! line the order stays.
+//! Each batch is filled from the lanes in turn, one message of each, until it is full or all lanes are empty. The
+//! server itself and its nodes have half of every batch, and callers the other half; each may use what the other does
+//! not need. The order within a lane is kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,28 +13,29 @@ use muster_core::Input;
 
 use super::Unavailable;
 
-/// What may wait, of callers and, apart from them, of the server and its nodes; beyond it they are told to come back.
+/// How many messages of callers may wait, and separately, how many of the server and its nodes. Further ones are
+/// refused.
 pub const QUEUE_MAX: usize = 4_096;
-/// What may wait of one of them.
-pub const LINE_MAX: usize = QUEUE_MAX / 8;
-/// What shares one commit. More would only make the first of them wait longer.
+/// How many messages of one lane may wait.
+pub const LANE_MAX: usize = QUEUE_MAX / 8;
+/// How many messages share one commit. More would only make the first of them wait longer.
 pub const BATCH_MAX: usize = 256;
-/// Of it, what is one's own while others may come: they wait for as long as this takes.
+/// How many messages of one lane a batch may have. Others that arrive in the meantime wait for as long as these take.
 const SHARE_MAX: usize = 64;
 
-/// Whose a message is.
+/// The sender of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Lane {
     Server,
     Node(Box<str>),
     /// By object id.
     Caller(Box<str>),
-    /// Who need not say who they are: they share one line.
-    Anybody,
+    /// Callers without an identity, which share one lane.
+    Anonymous,
 }
 
 impl Lane {
-    /// Who says this.
+    /// The lane of an input.
     pub fn of(input: &Input) -> Lane {
         let caller = |object_id: &str| Lane::Caller(object_id.into());
         match input {
@@ -69,17 +71,17 @@ impl Lane {
     }
 }
 
-/// Lines that are served in turn.
+/// Lanes that are served in turn.
 struct Side<T> {
-    lines: HashMap<Lane, VecDeque<T>>,
-    /// Each line that is not empty, once: the first is served next.
+    lanes: HashMap<Lane, VecDeque<T>>,
+    /// Each lane that is not empty, once; the first is served next.
     turns: VecDeque<Lane>,
     waiting: usize,
 }
 
 impl<T> Default for Side<T> {
     fn default() -> Side<T> {
-        Side { lines: HashMap::new(), turns: VecDeque::new(), waiting: 0 }
+        Side { lanes: HashMap::new(), turns: VecDeque::new(), waiting: 0 }
     }
 }
 
@@ -88,20 +90,20 @@ impl<T> Side<T> {
         if self.waiting >= QUEUE_MAX {
             return Err(Unavailable::Busy);
         }
-        let line = self.lines.entry(lane.clone()).or_default();
-        // The server's own cannot be told to come back.
-        if line.len() >= LINE_MAX && lane != Lane::Server {
+        let queue = self.lanes.entry(lane.clone()).or_default();
+        // The server's own messages cannot be refused.
+        if queue.len() >= LANE_MAX && lane != Lane::Server {
             return Err(Unavailable::TooMany);
         }
-        if line.is_empty() {
+        if queue.is_empty() {
             self.turns.push_back(lane);
         }
-        line.push_back(message);
+        queue.push_back(message);
         self.waiting += 1;
         Ok(())
     }
 
-    /// Takes up to `room`, one of each line in turn.
+    /// Takes up to `room` messages, one of each lane in turn.
     fn take(&mut self, room: usize, into: &mut Vec<T>) {
         let mut taken: HashMap<Lane, usize> = HashMap::new();
         let end = into.len() + room.min(self.waiting);
@@ -114,16 +116,16 @@ impl<T> Side<T> {
                 continue;
             }
             *count += 1;
-            let Some(line) = self.lines.get_mut(&lane) else { continue };
-            into.extend(line.pop_front());
+            let Some(queue) = self.lanes.get_mut(&lane) else { continue };
+            into.extend(queue.pop_front());
             self.waiting -= 1;
-            if line.is_empty() {
-                self.lines.remove(&lane);
+            if queue.is_empty() {
+                self.lanes.remove(&lane);
             } else {
                 self.turns.push_back(lane);
             }
         }
-        // They have had their share of this batch: whoever comes meanwhile is served before them.
+        // These lanes have had their share of this batch, so lanes that arrive in the meantime are served before them.
         self.turns.extend(full);
     }
 }
@@ -141,7 +143,7 @@ struct Shared<T> {
 
 impl<T> Shared<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Nothing in here is left half-done by a panic.
+        // A panic cannot leave anything half-done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,17 +153,17 @@ impl<T> Shared<T> {
     }
 }
 
-/// Where messages are put. When it is dropped, the lines are closed.
+/// Where messages are added. When it is dropped, the lanes are closed.
 pub struct LaneSender<T>(Arc<Shared<T>>);
 
 /// Where batches are taken.
 pub struct LaneReceiver<T>(Arc<Shared<T>>);
 
-/// What the writer gets to do.
+/// A batch of messages for the writer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Batch<T> {
     pub messages: Vec<T>,
-    /// The lines are closed, and these are the last.
+    /// Whether the lanes are closed, and these are the last messages.
     pub is_last: bool,
 }
 
@@ -179,14 +181,14 @@ impl<T> LaneSender<T> {
         }
         match lane {
             Lane::Server | Lane::Node(_) => state.own.push(lane, message)?,
-            Lane::Caller(_) | Lane::Anybody => state.callers.push(lane, message)?,
+            Lane::Caller(_) | Lane::Anonymous => state.callers.push(lane, message)?,
         }
         drop(state);
         self.0.came.notify_one();
         Ok(())
     }
 
-    /// What is waiting is still done, and nothing else.
+    /// Closes the lanes. Waiting messages are still processed, and no others are accepted.
     pub fn close(&self) {
         self.0.close();
     }
@@ -199,7 +201,7 @@ impl<T> Drop for LaneSender<T> {
 }
 
 impl<T> LaneReceiver<T> {
-    /// The next batch as soon as there is one; an empty one after `patience`.
+    /// The next batch as soon as there is one, or an empty one after `patience`.
     pub fn take(&self, patience: Duration) -> Batch<T> {
         let mut state = self.wait(patience);
         let mut messages = Vec::new();
@@ -211,7 +213,7 @@ impl<T> LaneReceiver<T> {
         Batch { messages, is_last }
     }
 
-    /// The next message alone. `None` after `patience`.
+    /// The next message alone, or `None` after `patience`.
     pub fn take_one(&self, patience: Duration) -> Result<Option<T>, Closed> {
         let mut state = self.wait(patience);
         if state.is_closed {
@@ -241,7 +243,7 @@ impl<T> LaneReceiver<T> {
 }
 
 impl<T> Drop for LaneReceiver<T> {
-    /// Whoever waits for an answer gets none, and notices.
+    /// Callers that wait for a reply get none, and notice.
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.is_closed = true;
@@ -251,7 +253,7 @@ impl<T> Drop for LaneReceiver<T> {
     }
 }
 
-/// Nobody comes any more.
+/// No more messages will arrive.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_much_does_not_keep_others_waiting() {
+    fn a_busy_caller_does_not_keep_others_waiting() {
         let (entrance, exit) = open();
         for number in 0..400 {
             entrance.push(caller("noisy"), ("noisy", number)).unwrap();
@@ -279,7 +281,7 @@ mod tests {
             "{messages:?}"
         );
         assert!(messages.len() <= SHARE_MAX + 2 && !is_last);
-        // Nothing is lost, and everybody's own order stays.
+        // Nothing is lost, and the order of each caller is kept.
         let noisy = |messages: &[(&str, i32)]| -> Vec<i32> {
             messages.iter().filter(|(who, _)| *who == "noisy").map(|(_, number)| *number).collect()
         };
@@ -291,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_served_in_turn() {
+    fn callers_are_served_in_turn() {
         let (entrance, exit) = open();
-        // More lines than a batch has room for.
+        // More lanes than a batch has room for.
         for round in 0..2 {
             for who in 0..300 {
                 entrance.push(caller(&format!("c{who}")), (who, round)).unwrap();
@@ -301,10 +303,13 @@ mod tests {
         }
         let first = exit.take(SOON).messages;
         assert_eq!(first.len(), BATCH_MAX);
-        assert!(first.iter().all(|(_, round)| *round == 0), "nobody twice before all once");
+        assert!(
+            first.iter().all(|(_, round)| *round == 0),
+            "no caller is served twice before all others once"
+        );
         let second = exit.take(SOON).messages;
         let early = second.iter().take_while(|(_, round)| *round == 0).count();
-        assert_eq!(early, 300 - BATCH_MAX, "those who waited longest come first");
+        assert_eq!(early, 300 - BATCH_MAX, "those that have waited longest come first");
     }
 
     #[test]
@@ -320,9 +325,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_all_places() {
+    fn no_caller_takes_all_places() {
         let (entrance, exit) = open();
-        for _ in 0..LINE_MAX {
+        for _ in 0..LANE_MAX {
             entrance.push(caller("noisy"), ()).unwrap();
         }
         assert_eq!(entrance.push(caller("noisy"), ()), Err(Unavailable::TooMany));
@@ -330,19 +335,19 @@ mod tests {
             match entrance.push(caller(&others.to_string()), ()) {
                 Ok(()) => {}
                 Err(refused) => {
-                    assert_eq!((refused, others), (Unavailable::Busy, QUEUE_MAX - LINE_MAX));
+                    assert_eq!((refused, others), (Unavailable::Busy, QUEUE_MAX - LANE_MAX));
                     break;
                 }
             }
         }
-        // And whatever callers do, reports of nodes come in.
+        // Whatever callers do, reports of nodes are accepted.
         entrance.push(Lane::Node("n".into()), ()).unwrap();
         assert!(!exit.take(SOON).messages.is_empty());
         entrance.push(caller("later"), ()).unwrap();
     }
 
     #[test]
-    fn what_waits_is_done_before_the_end() {
+    fn waiting_messages_are_processed_before_the_end() {
         let (entrance, exit) = open();
         for number in 0..100 {
             entrance.push(caller("one"), number).unwrap();

@@ -1,4 +1,5 @@
-//! A writer whose store takes no writes, or is not known to be whole: it answers what it can, and starts again from the rows.
+//! A writer whose store accepts no writes, or has not been checked yet: it answers what it can, and starts again from
+//! the rows.
 
 use std::time::Instant;
 
@@ -13,25 +14,21 @@ use super::{
 };
 use crate::clock;
 
-/// What World is worth while the store takes no writes.
+/// Whether World can be used while the store accepts no writes.
 enum Known {
     Nothing,
-    /// It is what the rows say.
-    WorldReader,
+    /// World matches the rows.
+    World,
 }
 
 impl Writer {
-    /// Meanwhile requests are answered as they are while the store takes no writes. False when the writer is to stop.
+    /// Answers requests as it does while the store accepts no writes. Returns false when the writer should stop.
     pub(super) fn wait_for_check(&mut self, exit: &LaneReceiver<Message>) -> bool {
         loop {
             match exit.take_one(SLEEP_MAX) {
                 Ok(Some(Message::Checked)) => return true,
                 Ok(Some(message)) => {
-                    self.answer_without_writing(
-                        message,
-                        &Known::WorldReader,
-                        Unavailable::Unchecked,
-                    );
+                    self.answer_without_writing(message, &Known::World, Unavailable::Unchecked);
                 }
                 Ok(None) => {}
                 Err(Closed) => return false,
@@ -39,14 +36,15 @@ impl Writer {
         }
     }
 
-    /// Drops World and the connection and starts again from the rows, for as long as it takes. Meanwhile whoever comes is
-    /// answered at once: changes are refused, so that nothing is done later that somebody has given up on, and nodes that
-    /// are known keep their leases, so that nothing they run is given to others. `None` when it is to stop.
+    /// Drops World and the connection and starts again from the rows, for as long as it takes. In the meantime,
+    /// messages are answered at once: changes are refused, so that nothing is done later that its caller has given up
+    /// on, and known nodes keep their leases, so that their attempts are not given to other nodes. Returns `None` when
+    /// the writer should stop.
     pub(super) fn recover(
         &mut self,
         exit: &LaneReceiver<Message>,
     ) -> Result<Option<Wake>, StoreError> {
-        // What World has now may never have been written.
+        // The changes in the current World may never have been written.
         let mut known = Known::Nothing;
         let mut pause = RETRY_PAUSE_MIN;
         loop {
@@ -69,12 +67,12 @@ impl Writer {
                     }
                 }
                 Err(failed) => {
-                    error!(error = %ErrorChain(&failed), "the store cannot be written to; trying again");
+                    error!(error = %ErrorChain(&failed), "cannot write to the store; trying again");
                     Unavailable::because_of(&failed)
                 }
             };
             if matches!(known, Known::Nothing) && self.read_rows_again() {
-                known = Known::WorldReader;
+                known = Known::World;
             }
             self.world.set_store_trouble(Some(self.trouble(failed)));
             let until = Instant::now() + pause;
@@ -89,7 +87,7 @@ impl Writer {
         }
     }
 
-    /// The same for whoever asks why nothing starts.
+    /// The same error, for callers that ask why nothing starts.
     fn trouble(&self, failed: Unavailable) -> StoreTrouble {
         match failed {
             Unavailable::Full => self.on_reserve.short_of_space(),
@@ -98,7 +96,7 @@ impl Writer {
         }
     }
 
-    /// World from the rows, by the handle that cannot write any more. A store can often still be read.
+    /// Builds World from the rows, with the handle that can no longer write. A store can often still be read.
     fn read_rows_again(&mut self) -> bool {
         let Ok(rows) = self.store.load() else { return false };
         let (settings, catalogue) = (self.settings.clone(), self.catalogue.clone());
@@ -111,8 +109,8 @@ impl Writer {
         match (message, known) {
             (Message::Say { input, reply }, known) => {
                 let renewed = match (*input, known) {
-                    (Input::Report { node, report }, Known::WorldReader)
-                        // Only the one controller may renew.
+                    (Input::Report { node, report }, Known::World)
+                        // Only the current server may renew.
                         if self.store.check_claim(self.epoch).is_ok() =>
                     {
                         read_only::renew(&mut self.world, &node, &report, clock::now())
@@ -121,7 +119,7 @@ impl Writer {
                 };
                 let _ = reply.send(renewed.map(Ok).ok_or(failed));
             }
-            (Message::Ask(question), Known::WorldReader) => question(Ok(&self.world)),
+            (Message::Ask(question), Known::World) => question(Ok(&self.world)),
             (Message::Ask(question), Known::Nothing) => question(Err(Unavailable::Unreadable)),
             (Message::Checked, _) => {}
         }

@@ -13,9 +13,9 @@ use muster_store::{Durability, SqliteStore};
 use super::lanes::Lane;
 use super::*;
 
-/// A replaced writer that changed nothing committed nothing, so nobody told it that it had been replaced: it
-/// went on renewing the leases of nodes whose jobs the next one gave to others. The simulator shows what
-/// comes of that (`Bug::FencedAnswer`), but has a driver of its own: this one is tested here.
+/// A writer that was replaced and changed nothing also committed nothing, so it did not notice that it had been
+/// replaced: it used to go on renewing the leases of nodes whose jobs the next one gave to others. The simulator shows
+/// the effect (`Bug::FencedAnswer`), but it has its own driver, so this one is tested here.
 #[tokio::test]
 async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
 struct Disk {
     is_full: Arc<AtomicBool>,
     hides_a_commit: Arc<AtomicBool>,
-    /// Jobs cannot be looked up.
+    /// Whether jobs cannot be looked up.
     is_unreadable: Arc<AtomicBool>,
     /// The rows as a whole cannot be read.
     has_no_rows: Arc<AtomicBool>,
@@ -190,7 +190,7 @@ fn running_in(folder: tempfile::TempDir, is_check_left: bool) -> Running {
     Running { writer, thread, disk, wishes, _folder: folder }
 }
 
-/// Has a workspace and a pool with one node, which has joined.
+/// A server with a workspace and a cluster with one node, which has joined.
 async fn with_a_node() -> (Running, String) {
     let mut running = running();
     let workspace = Input::workspace(workspace(), "eastus", someone());
@@ -206,7 +206,7 @@ async fn with_a_node() -> (Running, String) {
 }
 
 #[tokio::test]
-async fn on_a_full_disk_changes_are_refused_at_once_and_never_done() {
+async fn on_a_full_disk_changes_are_refused_at_once_and_never_carried_out() {
     let (Running { writer, thread, disk, _folder: _kept, .. }, node) = with_a_node().await;
     disk.is_full.store(true, Relaxed);
     for number in 0..20 {
@@ -215,22 +215,22 @@ async fn on_a_full_disk_changes_are_refused_at_once_and_never_done() {
         assert_eq!(refused, Err(Unavailable::Full), "{number}");
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     }
-    // Those that it knows keep what they have; who is new has to come again.
+    // Known nodes keep their leases; new ones have to try again.
     let renewed = writer.say(report(&node)).await;
     let Ok(Ok(Reply::Desired(desired))) = renewed else { panic!("{renewed:?}") };
     assert!(!desired.end);
-    assert_eq!(writer.say(report("somebody")).await.map(|_| ()), Err(Unavailable::Full));
+    assert_eq!(writer.say(report("unknown")).await.map(|_| ()), Err(Unavailable::Full));
     assert!(writer.is_there().await.is_ok(), "questions are answered");
 
     disk.is_full.store(false, Relaxed);
     let mut tried = 0;
     while writer.say(put_cluster("later", 0)).await.is_err() {
         tried += 1;
-        assert!(tried < 300, "it goes on when there is space");
+        assert!(tried < 300, "it continues when there is space");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let computes = writer.ask(Lane::Server, |world| world.clusters().len()).await.unwrap();
-    assert_eq!(computes, 2, "what was refused was not done later");
+    assert_eq!(computes, 2, "refused changes were not carried out later");
     let renewed = writer.say(report(&node)).await;
     assert!(matches!(renewed, Ok(Ok(Reply::Desired(desired))) if !desired.end));
     writer.stop();
@@ -238,7 +238,7 @@ async fn on_a_full_disk_changes_are_refused_at_once_and_never_done() {
 }
 
 #[tokio::test]
-async fn a_stop_is_heard_while_the_disk_is_full() {
+async fn a_stop_works_while_the_disk_is_full() {
     let Running { writer, thread, disk, _folder: _kept, .. } = with_a_node().await.0;
     disk.is_full.store(true, Relaxed);
     assert_eq!(writer.say(put_cluster("late", 0)).await.map(|_| ()), Err(Unavailable::Full));
@@ -261,9 +261,9 @@ async fn a_change_that_is_on_disk_after_all_is_acknowledged() {
     assert!(thread.join().ok().unwrap().is_ok());
 }
 
-/// A large store is read through after the server is up: until then it is only read.
+/// A large store is checked after the server is up; until then it is only read.
 #[tokio::test]
-async fn a_store_that_was_not_read_through_is_not_written_to() {
+async fn a_store_that_was_not_checked_is_not_written_to() {
     let (Running { writer, thread, _folder: folder, .. }, node) = with_a_node().await;
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
@@ -277,14 +277,18 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
     let Running { writer, thread, mut wishes, _folder: folder, .. } = running_in(folder, true);
     assert!(thread.waits_for_check);
     assert_eq!(writer.say(put_cluster("early", 1)).await, Err(Unavailable::Unchecked));
-    assert_eq!(writer.say(Input::Tick).await, Err(Unavailable::Unchecked), "nothing is swept");
+    assert_eq!(writer.say(Input::Tick).await, Err(Unavailable::Unchecked), "nothing is collected");
     let renewed = writer.say(report(&node)).await;
     let Ok(Ok(Reply::Desired(desired))) = renewed else { panic!("{renewed:?}") };
-    assert!(!desired.end, "a node that is known keeps its lease");
-    assert_eq!(writer.say(report("somebody")).await, Err(Unavailable::Unchecked));
-    assert_eq!(writer.ask(Lane::Server, |world| world.clusters().len()).await, Ok(1), "it is read");
-    assert_eq!(state(), before, "not even claimed");
-    assert!(wishes.try_recv().is_err(), "nothing is wished for");
+    assert!(!desired.end, "a known node keeps its lease");
+    assert_eq!(writer.say(report("unknown")).await, Err(Unavailable::Unchecked));
+    assert_eq!(
+        writer.ask(Lane::Server, |world| world.clusters().len()).await,
+        Ok(1),
+        "World can be read"
+    );
+    assert_eq!(state(), before, "the store is not even claimed");
+    assert!(wishes.try_recv().is_err(), "there are no effects");
 
     writer.checked();
     assert!(writer.say(put_cluster("later", 1)).await.unwrap().is_ok());
@@ -294,7 +298,7 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
 
-    // One that turns out to be damaged is given up as it is.
+    // A store that turns out to be damaged is left as it is.
     let before = state();
     let Running { writer, thread, _folder: _kept, .. } = running_in(folder, true);
     writer.stop();
@@ -302,12 +306,12 @@ async fn a_store_that_was_not_read_through_is_not_written_to() {
     assert_eq!(state(), before);
 }
 
-/// Everybody was in one queue: with hundreds of requests of one user in it, another's came last.
+/// All requests used to be in one queue: behind hundreds of requests of one user, another's came last.
 #[tokio::test]
-async fn who_asks_for_much_does_not_keep_others_waiting() {
+async fn a_busy_caller_does_not_keep_others_waiting() {
     let Running { writer, thread, _folder: _kept, .. } = running();
     assert!(writer.say(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
-    // The writer is busy with this until all have come.
+    // The writer is busy with this until all requests have arrived.
     let (let_go, busy) = std::sync::mpsc::channel::<()>();
     let (entered, is_busy) = oneshot::channel();
     let asking = writer.clone();
@@ -318,7 +322,7 @@ async fn who_asks_for_much_does_not_keep_others_waiting() {
     let mut say = |object_id: &str, name: String| {
         let by = Caller { object_id: object_id.into(), name: object_id.into() };
         let mut saying = Box::pin(writer.say(put_cluster_by(by, &name, 0)));
-        assert!(saying.as_mut().now_or_never().is_none(), "it waits from here on");
+        assert!(saying.as_mut().now_or_never().is_none(), "the request waits from here on");
         answers.push(saying);
     };
     for number in 0..400 {
@@ -339,13 +343,13 @@ async fn who_asks_for_much_does_not_keep_others_waiting() {
     let noisy: Vec<_> = made.iter().filter(|name| *name != "quiet").cloned().collect();
     assert_eq!(noisy, (0..400).map(|number| format!("noisy{number}")).collect::<Vec<_>>());
     let before = made.iter().position(|name| name == "quiet").unwrap();
-    assert!(before <= 1, "{before} of the other's were done first");
+    assert!(before <= 1, "{before} requests of the other user were done first");
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
 }
 
 #[tokio::test]
-async fn on_the_reserve_only_what_ends_things_is_taken() {
+async fn on_the_reserve_only_requests_that_end_things_are_accepted() {
     let (running, node) = with_a_node().await;
     running.disk.on_reserve.set(true);
     assert_eq!(running.writer.say(put_cluster("more", 0)).await, Err(Unavailable::OnReserve));
@@ -356,13 +360,13 @@ async fn on_the_reserve_only_what_ends_things_is_taken() {
     assert!(running.writer.say(put_cluster("more", 0)).await.unwrap().is_ok());
 }
 
-/// The rest of the batch was dropped, and those who waited for it heard that the server was stopping.
+/// The rest of the batch used to be dropped, and its callers were told that the server was stopping.
 #[tokio::test]
-async fn what_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done() {
+async fn an_input_that_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done() {
     let Running { writer, thread, disk, mut wishes, _folder: _kept } = running();
     assert!(writer.say(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
     disk.is_unreadable.store(true, Relaxed);
-    // The writer is busy with this until all have come.
+    // The writer is busy with this until all requests have arrived.
     let (let_go, busy) = std::sync::mpsc::channel::<()>();
     let (entered, is_busy) = oneshot::channel();
     let asking = writer.clone();
@@ -373,9 +377,9 @@ async fn what_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done()
     let mut inputs = [put_cluster("one", 0), cancel(), put_cluster("two", 1), cancel()].into_iter();
     let mut answers: Vec<_> = inputs.by_ref().map(|input| Box::pin(writer.say(input))).collect();
     for answer in &mut answers {
-        assert!(answer.as_mut().now_or_never().is_none(), "it waits from here on");
+        assert!(answer.as_mut().now_or_never().is_none(), "the request waits from here on");
     }
-    let mut question = Box::pin(writer.ask(Lane::Anybody, |world| world.clusters().len()));
+    let mut question = Box::pin(writer.ask(Lane::Anonymous, |world| world.clusters().len()));
     assert!(question.as_mut().now_or_never().is_none());
     let_go.send(()).unwrap();
     assert_eq!(held.await.unwrap(), Ok(true));
@@ -383,8 +387,8 @@ async fn what_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done()
     let are_done = answers.iter().map(|it| it.as_ref().map(Result::is_ok).map_err(|why| *why));
     let unreadable = Err(Unavailable::Unreadable);
     assert_eq!(are_done.collect::<Vec<_>>(), [Ok(true), unreadable, Ok(true), unreadable]);
-    assert!(question.await.is_ok(), "so is a question");
-    // It is told when it is queued, and again when the store was opened anew.
+    assert!(question.await.is_ok(), "a question is answered as well");
+    // The effect arrives when it is queued, and again when the store is opened again.
     let first = wishes.recv().await.unwrap();
     assert!(matches!(first.kind, EffectKind::CreateNode(_)));
     assert_eq!(wishes.recv().await.unwrap().id, first.id);
@@ -403,7 +407,7 @@ async fn a_question_hears_that_no_rows_can_be_read() {
     disk.has_no_rows.store(true, Relaxed);
     disk.is_full.store(true, Relaxed);
     assert_eq!(writer.say(put_cluster("late", 0)).await, Err(Unavailable::Full));
-    let asked = writer.ask(Lane::Anybody, |world| world.clusters().len()).await;
+    let asked = writer.ask(Lane::Anonymous, |world| world.clusters().len()).await;
     assert_eq!(asked, Err(Unavailable::Unreadable));
     disk.has_no_rows.store(false, Relaxed);
     disk.is_full.store(false, Relaxed);

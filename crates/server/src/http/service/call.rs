@@ -1,5 +1,5 @@
-//! One request to a service: over a connection that its node has dialled, without what is ours, and back again behind the
-//! fence.
+//! One request to a service: sent over a connection that its node has opened, without credentials for this server, and
+//! answered with the restrictions of [`super::fence`].
 
 use std::error::Error as _;
 use std::io;
@@ -30,13 +30,14 @@ use crate::http::listener;
 use crate::http::respond::with_retry_after;
 use crate::services::{DialError, MemberServices, ServiceConnection};
 
-/// A service that says nothing for so long is given up, and so is a connection on which neither side does.
+/// How long a service may be silent before the request is given up, and also how long both sides of a connection may
+/// be.
 const IDLE_MAX: Duration = Duration::from_secs(300);
-/// Connections to one service that wait for the next request, and for how long.
+/// How many idle connections to one service are kept for the next request, and for how long.
 const KEPT_MAX: usize = 8;
 const KEPT_FOR: Duration = Duration::from_secs(10);
 const WEBSOCKET: &str = "websocket";
-/// Between two neighbours only.
+/// Headers that concern only the connection between two neighbours.
 const HOPS: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -47,7 +48,7 @@ const HOPS: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// What a caller could pretend, what is ours, and what is said anew.
+/// Headers that a caller could forge, that are for this server, or that are set again.
 const OURS: [HeaderName; 7] = [
     header::AUTHORIZATION,
     header::COOKIE,
@@ -95,7 +96,7 @@ impl tower_service::Service<Uri> for Connector {
     }
 }
 
-/// A service as the host of an address: its place among all, as hosts are the same in capitals.
+/// A service as the host of a URI. Its index is used instead of its name, because hosts are not case-sensitive.
 fn host_of(services_of_member: &MemberServices, name: &str) -> Option<String> {
     let at = services_of_member.names.iter().position(|known| known == name)?;
     Some(format!("s{at}.invalid"))
@@ -106,7 +107,7 @@ fn name_of(services_of_member: &MemberServices, host: &str) -> Option<String> {
     services_of_member.names.iter().nth(at).cloned()
 }
 
-/// A connection to a service. It keeps its place for as long as it lives, also when it is upgraded.
+/// A connection to a service. It keeps its place for as long as it is open, even after an upgrade.
 pub struct Line {
     stream: Upgraded,
     _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
@@ -146,7 +147,7 @@ impl Write for Line {
     }
 }
 
-/// What the service says, or else why it says nothing.
+/// Returns the response of the service, or an error page.
 pub async fn pass_on(
     app: &App,
     services_of_member: &Arc<MemberServices>,
@@ -167,7 +168,7 @@ pub async fn pass_on(
     let uri =
         Uri::builder().scheme("http").authority(host).path_and_query(format!("{path}{query}"));
     let Ok(uri) = uri.build() else {
-        return Ok(page(StatusCode::BAD_REQUEST, "this address cannot be passed on"));
+        return Ok(page(StatusCode::BAD_REQUEST, "this address cannot be forwarded"));
     };
     outgoing(&mut parts.headers, service, mount, is_socket);
     let mut asked = Request::new(Body::new(Paced::new(body, BODY_PATIENCE)));
@@ -187,7 +188,7 @@ pub async fn pass_on(
     Ok(match (answered.status(), near) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(near)) => switched(app, answered, near, mount),
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
-            page(StatusCode::BAD_GATEWAY, "the service changed the protocol without being asked")
+            page(StatusCode::BAD_GATEWAY, "the service switched protocols without being asked")
         }
         _ => {
             let (mut parts, body) = answered.into_parts();
@@ -199,7 +200,7 @@ pub async fn pass_on(
     })
 }
 
-/// Both ends speak a protocol of their own from here on.
+/// From here on, both ends use a protocol of their own.
 fn switched(
     app: &App,
     mut answered: hyper::Response<hyper::body::Incoming>,
@@ -217,8 +218,8 @@ fn switched(
         tokio::select! {
             passed = passing => match passed {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "a connection to a service broke off"),
-                Err(error) => tracing::debug!(%error, "a connection to a service was not made"),
+                Ok(Err(error)) => tracing::debug!(%error, "a connection to a service was interrupted"),
+                Err(error) => tracing::debug!(%error, "a connection to a service could not be upgraded"),
             },
             () = listener::stopped(&mut stopping) => {}
         }
@@ -237,7 +238,7 @@ fn wants_socket(request: &Request) -> bool {
         && upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(WEBSOCKET))
 }
 
-/// What a job hears: nothing that the caller showed to us.
+/// The headers that a job receives, without any credentials for this server.
 fn outgoing(headers: &mut HeaderMap, service: &ServiceReport, mount: &Mount<'_>, is_socket: bool) {
     let cookies = pass::others(headers);
     strip_hops(headers);
@@ -264,7 +265,7 @@ fn outgoing(headers: &mut HeaderMap, service: &ServiceReport, mount: &Mount<'_>,
         set(header::CONNECTION, "upgrade");
         set(header::UPGRADE, WEBSOCKET);
     }
-    // Ours first: of two with one name, the first counts.
+    // The service's own cookie comes first: of two with the same name, the first counts.
     let theirs = cookies.as_ref().and_then(|cookies| cookies.to_str().ok());
     let all: Vec<&str> = service.cookie.as_deref().into_iter().chain(theirs).collect();
     if !all.is_empty() {
@@ -301,7 +302,7 @@ fn refusal(failed: &Error) -> Response {
         }
         cause = error.source();
     }
-    let text = format!("the service does not speak HTTP as it should: {}", ErrorChain(failed));
+    let text = format!("the service did not send a valid HTTP response: {}", ErrorChain(failed));
     page(StatusCode::BAD_GATEWAY, &text)
 }
 
@@ -310,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_hears_nothing_that_was_shown_to_us() {
+    fn a_job_receives_no_credentials_for_this_server() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("authorization", "Bearer secret"),

@@ -1,9 +1,9 @@
-//! What keeps the pages of one job from those of another, and from everything else, though they share an origin: a policy
-//! that every answer carries, and what no answer may say. docs/adr/0006 has the why.
+//! Separates the pages of one job from those of other jobs and from everything else, although they share an origin:
+//! every response carries a policy, and some headers are removed. See docs/adr/0006 for the reasons.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Speak for the whole origin, or ask for what is not passed on.
+/// Headers that apply to the whole origin, or that request something that is not forwarded.
 const NEVER: [&str; 12] = [
     "alt-svc",
     "clear-site-data",
@@ -18,18 +18,18 @@ const NEVER: [&str; 12] = [
     "content-location",
     "www-authenticate",
 ];
-/// Of one answer.
+/// The maximum number of cookies of one response.
 const COOKIES_MAX: usize = 20;
 const COOKIE_BYTES_MAX: usize = 4_096;
 
-/// Where a service is on this server.
+/// The address of a service on this server.
 #[derive(Debug, Clone)]
 pub struct Mount<'a> {
-    /// `https://HOST:PORT` of the second listener, from configuration.
+    /// `https://HOST:PORT` of the second listener, from the configuration.
     pub origin: &'a str,
-    /// `/services/…`, no slash at its end.
+    /// `/services/…`, without a trailing slash.
     pub path: &'a str,
-    /// The service is asked with its whole path.
+    /// Whether the service receives its requests with the whole path.
     pub is_kept: bool,
 }
 
@@ -39,8 +39,8 @@ impl Mount<'_> {
         self.origin.split_once("://").map_or("", |(_, authority)| authority)
     }
 
-    /// Whatever a page of this service loads, calls, frames or sends a form to is its own. It may not open windows either:
-    /// one that shows another job's page could be reached into.
+    /// A page of this service may load, call, frame and submit forms only to its own service. It may not open windows
+    /// either, because it could reach into one that shows another job's page.
     fn policy(&self) -> String {
         let Mount { origin, path, .. } = self;
         let own = format!("{origin}{path}/");
@@ -54,7 +54,7 @@ impl Mount<'_> {
     }
 }
 
-/// What goes back to the browser of what a service said.
+/// Restricts the headers of a response before it goes back to the browser.
 pub fn fence(headers: &mut HeaderMap, mount: &Mount<'_>) {
     for name in NEVER {
         headers.remove(name);
@@ -74,8 +74,8 @@ pub fn fence(headers: &mut HeaderMap, mount: &Mount<'_>) {
             headers.insert(header::LOCATION, led);
         }
     }
-    // Beside the service's own, if it has one: a browser keeps to all of them.
-    let policy = HeaderValue::from_str(&mount.policy()).expect("an address is plain text");
+    // Added to the service's own policy, if it has one; a browser enforces all of them.
+    let policy = HeaderValue::from_str(&mount.policy()).expect("an address is plain ASCII");
     headers.append(header::CONTENT_SECURITY_POLICY, policy);
     for (name, value) in [
         (header::REFERRER_POLICY, "same-origin"),
@@ -86,7 +86,7 @@ pub fn fence(headers: &mut HeaderMap, mount: &Mount<'_>) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
-/// Cookies are for the service alone, whatever it says, and never ours.
+/// Limits cookies to the service, whatever it sets, and drops those with the name of the server's own cookie.
 fn keep_cookies(headers: &mut HeaderMap, mount: &Mount<'_>) {
     let cookies: Vec<HeaderValue> =
         headers.get_all(header::SET_COOKIE).iter().take(COOKIES_MAX).cloned().collect();
@@ -104,7 +104,7 @@ fn own_cookie(text: &str, mount: &Mount<'_>) -> Option<String> {
     let pair = parts.next()?;
     let (name, _) = pair.split_once('=')?;
     let is_ours = name.trim().eq_ignore_ascii_case(super::pass::COOKIE);
-    // A browser takes these for the whole host only.
+    // Browsers accept these only for the whole host.
     let is_hosts = name.trim().to_ascii_lowercase().starts_with("__host-");
     if is_ours || is_hosts || text.len() > COOKIE_BYTES_MAX {
         return None;
@@ -129,8 +129,8 @@ fn own_cookie(text: &str, mount: &Mount<'_>) -> Option<String> {
     Some(format!("{own}; Path={}; Secure; SameSite={site}", path.unwrap_or(&below)))
 }
 
-/// Where a redirect may lead: to the service's own pages, or to another server. A browser does not hold one that it
-/// follows against the paths of a policy, so we do.
+/// Where a redirect may lead: to the service's own pages, or to another server. Browsers do not check redirects against
+/// the paths of a policy, so this does.
 fn lead(location: &str, mount: &Mount<'_>) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\';
     if !location.bytes().all(is_plain) {
@@ -168,7 +168,7 @@ fn own_path(path: &str, mount: &Mount<'_>) -> Option<String> {
     Some(format!("{}{slash}{path}", mount.path))
 }
 
-/// `..`, in every way that a browser takes for it.
+/// Whether the path contains `..`, in any spelling that a browser understands.
 fn has_parents(path: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let dotted = path.to_ascii_lowercase().replace("%2e", ".");
@@ -180,7 +180,8 @@ fn is_same_authority(one: &str, own: &str) -> bool {
     plain(one) == plain(own)
 }
 
-/// A name that no browser takes for ours: letters as they are, a port without a trick, and no number for an address.
+/// Whether this is a name that no browser takes for this server: plain letters, a plain port, and not a numeric
+/// address.
 fn is_other_server(authority: &str, own: &str) -> bool {
     let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "443"));
     let own_host = own.rsplit_once(':').map_or(own, |(host, _)| host);
@@ -203,7 +204,7 @@ mod tests {
     const STRIPPED: Mount<'static> = Mount { is_kept: false, ..KEPT };
 
     #[test]
-    fn a_redirect_stays_with_its_service_or_leaves_the_server() {
+    fn a_redirect_leads_to_its_own_service_or_to_another_server() {
         for (location, led) in [
             ("/x?y#z", Some("/services/a1/0/jl/x?y#z")),
             ("/", Some("/services/a1/0/jl/")),
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_for_the_origin_is_left_out_and_the_policy_is_added() {
+    fn headers_for_the_origin_are_removed_and_the_policy_is_added() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("alt-svc", "h3=\":1\""),

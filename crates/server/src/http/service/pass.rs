@@ -1,5 +1,5 @@
-//! Who opens a service: with a bearer token, with a link that is signed for them, or with the cookie that such a link
-//! leaves. Links and cookies are for one service and one user, whose rights are looked at every time.
+//! Authenticates users of a service: by a bearer token, by a link that is signed for them, or by the cookie that
+//! replaces such a link. Links and cookies are valid for one service and one user, whose rights are checked every time.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use muster_core::model::{Action, Caller, Scope, WorkspaceKey};
@@ -9,10 +9,10 @@ use crate::clock;
 use crate::http::auth;
 use crate::tokens::{self, COOKIE_LIFETIME_S, LINK_LIFETIME_S, Pass};
 
-/// The one cookie of ours on this listener. It never reaches a job.
+/// The only cookie of the server itself on this listener. It never reaches a job.
 pub const COOKIE: &str = "muster-service";
 
-/// What comes back to a caller who has shown who they are.
+/// A caller that has been authenticated.
 pub struct Visitor {
     pub caller: Caller,
     pub by: By,
@@ -22,11 +22,11 @@ pub struct Visitor {
 pub enum By {
     Token,
     Cookie,
-    /// To be exchanged for a cookie.
+    /// To be replaced by a cookie.
     Link,
 }
 
-/// What a signed link says, apart from its path.
+/// The contents of a signed link, apart from its path.
 struct Link<'q> {
     user: &'q str,
     until: u64,
@@ -42,7 +42,7 @@ impl<'q> Link<'q> {
     }
 }
 
-/// The address that opens a service in a browser, for this user and for an hour.
+/// The URL that opens a service in a browser, for this user and for an hour.
 pub fn link(app: &App, caller: &Caller, path: &str) -> Option<String> {
     let until = clock::stamp() + LINK_LIFETIME_S;
     let user = &caller.object_id;
@@ -51,7 +51,7 @@ pub fn link(app: &App, caller: &Caller, path: &str) -> Option<String> {
     Some(format!("{}{path}/?user={user}&until={until}&sig={signature}", app.files_url))
 }
 
-/// Who asks, or why that is not known.
+/// The caller, or why it cannot be authenticated.
 pub fn visitor(
     app: &App,
     headers: &HeaderMap,
@@ -71,7 +71,7 @@ pub fn visitor(
             Ok(principal) => {
                 return Ok(Visitor { caller: caller(principal), by: By::Link });
             }
-            Err(rejected) => why = Some(format!("this link is not good: {rejected}")),
+            Err(rejected) => why = Some(format!("this link is not valid: {rejected}")),
         }
     }
     for cookie in own_cookies(headers) {
@@ -82,23 +82,23 @@ pub fn visitor(
                 return Ok(Visitor { caller: caller(principal), by: By::Cookie });
             }
             Err(rejected) => {
-                why.get_or_insert(format!("the cookie of this page is not good: {rejected}"));
+                why.get_or_insert(format!("the cookie of this page is not valid: {rejected}"));
             }
         }
     }
     match auth::service_caller(app, headers) {
         Ok(Some(caller)) => Ok(Visitor { caller, by: By::Token }),
-        Ok(None) => Err(why.unwrap_or_else(|| "this page is not for everybody".to_owned())),
+        Ok(None) => Err(why.unwrap_or_else(|| "this page requires authentication".to_owned())),
         Err(rejected) => Err(rejected),
     }
 }
 
-/// Whoever runs jobs opens what they serve: a notebook runs whatever it is given.
+/// Users who may run jobs may open their services, because a notebook runs any code that it is given.
 pub fn may(app: &App, caller: &Caller, workspace: &WorkspaceKey) -> bool {
     auth::may(app, caller, Action::RunJobs, &Scope::workspace(workspace))
 }
 
-/// What a browser shows from now on instead of the link.
+/// The cookie that replaces the link.
 pub fn cookie(app: &App, caller: &Caller, path: &str) -> Option<HeaderValue> {
     let until = clock::stamp() + COOKIE_LIFETIME_S;
     let user = &caller.object_id;
@@ -121,7 +121,7 @@ fn pairs(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(';')).map(str::trim)
 }
 
-/// There may be several: pages of others on this host can set some of this name.
+/// There may be several, because pages of others on this host can set cookies with this name.
 fn own_cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     pairs(headers).filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
@@ -145,12 +145,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_sees_every_cookie_but_ours() {
+    fn a_job_sees_every_cookie_except_the_servers() {
         let mut headers = HeaderMap::new();
         for value in ["a=1; muster-service=x.y.z; b=2", "Muster-Service=w", "c=3"] {
             headers.append(header::COOKIE, HeaderValue::from_static(value));
         }
-        assert_eq!(others(&headers).expect("some are left"), "a=1; b=2; c=3");
+        assert_eq!(others(&headers).expect("some cookies remain"), "a=1; b=2; c=3");
         assert_eq!(own_cookies(&headers).collect::<Vec<_>>(), ["x.y.z"]);
         assert_eq!(others(&HeaderMap::new()), None);
     }

@@ -1,4 +1,4 @@
-//! Bounds on silence: bodies and connections that nothing moves on are given up.
+//! Time limits for silence: bodies and connections on which no data moves are given up.
 
 use std::io;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ impl Paced {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("nothing came for {} s", .0.as_secs())]
+#[error("no data arrived for {} s", .0.as_secs())]
 pub struct TooSlow(pub Duration);
 
 impl HttpBody for Paced {
@@ -55,7 +55,7 @@ impl HttpBody for Paced {
     }
 }
 
-/// Passes bytes on in both directions until either side hangs up, or neither has said anything for so long.
+/// Forwards bytes in both directions until either side closes the connection, or both have been silent for too long.
 pub async fn pass_on(
     near: impl AsyncRead + AsyncWrite + Unpin,
     mut far: impl AsyncRead + AsyncWrite + Unpin,
@@ -76,11 +76,11 @@ pub async fn pass_on(
     };
     tokio::select! {
         ended = tokio::io::copy_bidirectional(&mut near, &mut far) => ended.map(drop),
-        () = silence => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing moved for too long")),
+        () = silence => Err(io::Error::new(io::ErrorKind::TimedOut, "no data moved for too long")),
     }
 }
 
-/// Counts what goes through it, both ways.
+/// Counts the bytes in both directions.
 struct Counted<S> {
     stream: S,
     moved: Arc<AtomicU64>,
@@ -128,7 +128,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_millis(200);
 
     #[tokio::test]
-    async fn a_body_that_stops_is_given_up_and_one_that_dawdles_is_not() {
+    async fn a_body_that_stops_is_given_up_and_a_slow_one_is_not() {
         let pieces = |pauses: &'static [u64]| {
             let stream = futures_util::stream::unfold(pauses.iter(), |mut left| async move {
                 let pause = left.next()?;
