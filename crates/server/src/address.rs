@@ -22,10 +22,10 @@ pub struct Address {
 }
 
 impl Address {
-    pub fn of(config: &ServerConfig, doors: &http::Doors) -> Address {
-        let listens = doors.api.local_addr().unwrap_or(config.listen);
+    pub fn of(config: &ServerConfig, listeners: &http::Listeners) -> Address {
+        let listens = listeners.api.local_addr().unwrap_or(config.listen);
         let files_port =
-            doors.files.local_addr().map_or(config.files_port, |address| address.port());
+            listeners.files.local_addr().map_or(config.files_port, |address| address.port());
         let host_name = host_name();
         let host = match &config.public_host {
             Some(host) => in_url(host),
@@ -49,10 +49,10 @@ impl Address {
     }
 }
 
-pub async fn open_doors(
+pub async fn open_listeners(
     config: &ServerConfig,
     state_dir: &StateDir,
-) -> Result<http::Doors, ServeError> {
+) -> Result<http::Listeners, ServeError> {
     let last = state_dir.read_connection().ok();
     let api = listen(config.listen, "listen", last.as_ref().map(|last| last.port)).await?;
     let files = SocketAddr::new(config.listen.ip(), config.files_port);
@@ -61,7 +61,7 @@ pub async fn open_doors(
         Some(address) => Some(listen(address, "metrics-listen", None).await?),
         None => None,
     };
-    Ok(http::Doors { api, files, metrics })
+    Ok(http::Listeners { api, files, metrics })
 }
 
 /// Port 0 means "any free port". The nodes of the previous run know its port, so that port is reused if it is still

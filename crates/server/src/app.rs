@@ -45,7 +45,7 @@ pub struct App {
     /// Whether this machine accepts more nodes than it has cores and memory for.
     pub over_commit: bool,
     /// Whether nodes can reach only their cluster and this server.
-    pub nodes_stay_in: bool,
+    pub nodes_are_restricted: bool,
     /// The limits that nodes on this machine do not enforce.
     pub not_enforced: Vec<String>,
     pub keyring: Arc<Keyring>,

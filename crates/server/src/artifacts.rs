@@ -154,7 +154,7 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
         let name = folder_of_output(output).into();
         folders.push(Folder { container, name, files, is_all });
     }
-    say(app, StorageCommand::Publish { workspace: job.workspace, folders }).await?;
+    submit(app, StorageCommand::Publish { workspace: job.workspace, folders }).await?;
     match is_over {
         true => registered::register(app, &job, &spec).await,
         false => Ok(()),
@@ -219,7 +219,7 @@ impl Containers<'_> {
             None => {
                 let (workspace, owner) = (self.workspace, self.owner.clone());
                 let command = StorageCommand::MakeContainer { name: name.into(), workspace, owner };
-                match say(self.app, command).await? {
+                match submit(self.app, command).await? {
                     Done::Container(made) => made.id,
                     Done::Blob { .. } | Done::Dropped(_) | Done::Nothing => {
                         return Err(ArtifactError::Unexpected);
@@ -232,8 +232,8 @@ impl Containers<'_> {
     }
 }
 
-async fn say(app: &App, command: StorageCommand) -> Result<Done, ArtifactError> {
-    Ok(app.storage.say(command).await??)
+async fn submit(app: &App, command: StorageCommand) -> Result<Done, ArtifactError> {
+    Ok(app.storage.submit(command).await??)
 }
 
 /// Publishes the log of a job that has ended as blobs. Requests for the contents of a job's folder call this first.
@@ -288,7 +288,7 @@ async fn show_log(
     let at = BlobRef { container: container.id, workspace, name: name.into() };
     let segment = BlobPart { digest: held.digest, bytes: held.bytes };
     let guard = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
-    match say(app, StorageCommand::Put { at, segment, about, guard }).await {
+    match submit(app, StorageCommand::Put { at, segment, about, guard }).await {
         // Another request did the same at the same time.
         Ok(_) | Err(ArtifactError::Refused(Refusal::Exists)) => {}
         Err(failed) => return Err(failed),

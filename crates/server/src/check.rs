@@ -69,7 +69,7 @@ impl Check {
         let interrupts = interrupts.collect();
         let thread = std::thread::spawn(move || {
             match tasks.into_iter().try_for_each(look) {
-                Ok(()) => storage.hold_sweeps(false),
+                Ok(()) => storage.hold_garbage_collection(false),
                 // The receiver is closed once the server stops.
                 Err(failed) => drop(sender.send(failed)),
             }

@@ -5,7 +5,7 @@
 //! intended. To make this hold across a restart, the time is written to disk before anything is signed ([`stamp`]), in
 //! addition to the time of every commit ([`not_before`]). If the clock was years ahead by mistake, the server stays
 //! years ahead; expiry times in responses are therefore converted to the machine's clock, which clients can see
-//! ([`on_the_wall`]).
+//! ([`to_wall_clock`]).
 //!
 //! Leases do not depend on any of this, because they use [`Elapsed`]. Nor do certificates: clients check them with
 //! their own clocks, and the server uses the machine's clock for them.
@@ -27,7 +27,7 @@ const RECORD_EVERY_S: u64 = 30;
 /// The year 2100. A later time must be damaged.
 const LATEST_S: u64 = 4_102_444_800;
 /// Smaller corrections, such as those of a time service, are not reported.
-const TOLD_FROM: Duration = Duration::from_secs(60);
+const REPORTED_FROM: Duration = Duration::from_secs(60);
 
 /// When the machine was started, in microseconds since 1970, according to the latest time that its clock ever showed.
 static STARTED_US: AtomicU64 = AtomicU64::new(0);
@@ -68,7 +68,7 @@ pub fn record_in(path: &Path) -> Option<Duration> {
     not_before(Wall(recorded_us));
     RECORDED_S.store(recorded.unwrap_or(0), Ordering::Relaxed);
     let _ = RECORD.set(path.to_owned());
-    Some(behind).filter(|behind| *behind > TOLD_FROM)
+    Some(behind).filter(|behind| *behind > REPORTED_FROM)
 }
 
 fn parse(text: &[u8]) -> Option<u64> {
@@ -95,7 +95,7 @@ pub fn stamp() -> u64 {
 }
 
 /// Converts a time of the server to the machine's clock.
-pub fn on_the_wall(unix_s: u64) -> u64 {
+pub fn to_wall_clock(unix_s: u64) -> u64 {
     let ahead_us = unix_us().saturating_sub(wall_us());
     unix_s.saturating_sub(ahead_us / 1_000_000)
 }
@@ -140,7 +140,7 @@ mod tests {
         let back = record_in(&path).expect("the difference is reported");
         assert!(back.as_secs() > 7_100, "{back:?}");
         assert!((later..later + 60).contains(&unix_seconds()));
-        let told = on_the_wall(later + 100);
+        let told = to_wall_clock(later + 100);
         assert!((first + 95..first + 160).contains(&told), "{told} {first}");
         let before = unix_us();
         std::thread::sleep(Duration::from_millis(20));

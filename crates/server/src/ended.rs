@@ -31,7 +31,7 @@ pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>, writer: Handle) {
             }
         };
         for node in ended.into_iter().filter(|node| live.knows_node(node)) {
-            let _ = writer.say(Input::NodeEnded { node }).await;
+            let _ = writer.submit(Input::NodeEnded { node }).await;
         }
     }
 }

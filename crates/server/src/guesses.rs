@@ -71,7 +71,7 @@ impl Guesses {
         for one in &by {
             *waiting.by.entry(one.clone()).or_default() += 1;
             if waiting.by[one] == WAITING_MAX {
-                tell(one);
+                log_flood(one);
             }
         }
         Ok(Permit { guesses: self.clone(), by })
@@ -94,7 +94,7 @@ impl Drop for Permit {
 }
 
 /// Logs at most once per `WAITING_MAX` guesses in a pause, whatever is sent.
-fn tell(by: &By) {
+fn log_flood(by: &By) {
     match by {
         By::Address(address) => {
             tracing::warn!(%address, "many wrong keys from one address at once");

@@ -57,7 +57,7 @@ const REPORT_BYTES_MAX: usize = 256 << 10;
 const RELAY_PLACES: Places = Places { all: 256, per_address: None };
 
 /// The listeners of a server.
-pub struct Doors {
+pub struct Listeners {
     pub api: TcpListener,
     pub files: TcpListener,
     /// Serves metrics without TLS and without a key.
@@ -66,7 +66,7 @@ pub struct Doors {
 
 /// Serves until `stop` is true, and then for at most as long as `drain`.
 pub async fn serve(
-    doors: Doors,
+    listeners: Listeners,
     relays: mpsc::UnboundedReceiver<Opened>,
     node_calls: Calls,
     tls: Arc<rustls::ServerConfig>,
@@ -90,7 +90,7 @@ pub async fn serve(
     // Each listener has its own share of the file descriptors, so a flood on one does not block the others.
     let places = limits::connections();
     let metrics = async {
-        if let Some(listener) = doors.metrics {
+        if let Some(listener) = listeners.metrics {
             let router = metrics::router(app.clone());
             let places = from_anywhere(places / 16);
             listener::serve(listener, None, router, places, stop.clone(), drain).await;
@@ -99,9 +99,9 @@ pub async fn serve(
     let relayed = relay(relays, tls.clone(), router(app.clone()), stop.clone(), drain);
     tokio::join!(
         relayed,
-        with_tls(doors.api, router(app.clone()), places / 2),
+        with_tls(listeners.api, router(app.clone()), places / 2),
         called(node_calls, places / 4),
-        with_tls(doors.files, files::router(app.clone()), places / 16 * 3),
+        with_tls(listeners.files, files::router(app.clone()), places / 16 * 3),
         metrics,
     );
 }
@@ -129,9 +129,9 @@ async fn relay(
                     return tracing::error!(%error, "cannot listen on the socket of a node");
                 }
             };
-            let door = listener::Relay { listener, address, node };
+            let incoming = listener::Relay { listener, address, node };
             tokio::select! {
-                () = listener::serve(door, Some(tls), router, RELAY_PLACES, stop, drain) => {}
+                () = listener::serve(incoming, Some(tls), router, RELAY_PLACES, stop, drain) => {}
                 _ = closed => {}
             }
         });

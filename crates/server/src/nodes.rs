@@ -60,7 +60,7 @@ pub struct NodeBackend {
     /// The limits that it does not enforce, each with the reason.
     pub not_enforced: Vec<String>,
     /// Whether nodes are restricted to their cluster and the server, as `egress = false` requests.
-    pub stay_in: bool,
+    pub are_restricted: bool,
     /// The note for the case that nodes should have internet access, but do not.
     pub no_internet: Option<String>,
 }
@@ -81,7 +81,7 @@ pub fn provider(
                     provider: Arc::new(sandboxed),
                     words,
                     not_enforced: enforcement.missing,
-                    stay_in: !facts.has_internet,
+                    are_restricted: !facts.has_internet,
                     no_internet,
                 });
             }
@@ -107,7 +107,7 @@ pub fn provider(
     );
     let not_enforced = vec![format!("sandboxes around nodes and jobs ({reason})")];
     let provider = Arc::new(local);
-    Ok(NodeBackend { provider, words, not_enforced, stay_in: false, no_internet: None })
+    Ok(NodeBackend { provider, words, not_enforced, are_restricted: false, no_internet: None })
 }
 
 fn in_sandboxes(enforcement: &Enforcement, may_go_out: bool) -> String {

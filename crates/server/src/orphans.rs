@@ -21,7 +21,7 @@ pub async fn run(provider: Arc<dyn Provider>, live: Arc<Live>, writer: Handle) {
         if let Some(listed) = list(&provider).await
             // Only the current server may delete orphans: a reply proves that this server still was it after the
             // listing.
-            && writer.say(Input::Tick).await.is_ok()
+            && writer.submit(Input::Tick).await.is_ok()
         {
             let now = clock::now().elapsed;
             let orphans = remove_orphans.orphans(&listed, |name| live.knows_node(name), now);

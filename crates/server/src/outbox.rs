@@ -21,7 +21,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Runs until the writer's end of the channel closes.
 pub async fn run(
-    mut wishes: mpsc::UnboundedReceiver<Effect>,
+    mut effect_queue: mpsc::UnboundedReceiver<Effect>,
     context: EffectContext,
     writer: Handle,
 ) {
@@ -30,7 +30,7 @@ pub async fn run(
     let mut queues = Queues::default();
     loop {
         let next = tokio::select! {
-            effect = wishes.recv() => match effect {
+            effect = effect_queue.recv() => match effect {
                 Some(effect) => queues.add(effect),
                 None => return,
             },
@@ -119,7 +119,7 @@ async fn carry_out(
         let must_succeed = matches!(effect.kind, EffectKind::DeleteNode { .. });
         if result.is_ok() || !must_succeed {
             let done = Input::EffectDone { effect: effect.id, result };
-            match writer.say(done).await {
+            match writer.submit(done).await {
                 Ok(_) => return EffectOutcome::Recorded,
                 // The effect is in the outbox, so the next start continues with it.
                 Err(Unavailable::Stopping) => return EffectOutcome::Unrecorded,

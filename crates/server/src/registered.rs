@@ -70,7 +70,7 @@ async fn register_one(
             by: by.clone(),
             known: KnownAsset::default(),
         };
-        match app.writer.say(Input::ChangeAsset(Box::new(request))).await {
+        match app.writer.submit(Input::ChangeAsset(Box::new(request))).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(why)) => refused = Some(why),
             Err(_) => return Err(ArtifactError::Busy),

@@ -30,7 +30,7 @@ pub const FREE_BYTES_MIN: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often a start that waits for space checks for it, and how often it logs that.
 const TRY_EVERY: Duration = Duration::from_secs(1);
-const TELL_EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct ReserveFile {
@@ -105,17 +105,17 @@ impl ReserveFile {
 
     /// Returns when there is enough space for a start. Frees what can be freed, and logs how much is still missing.
     pub async fn wait_for_space(&self) {
-        let mut told: Option<Instant> = None;
+        let mut logged_at: Option<Instant> = None;
         loop {
             let own = self.clone();
             let look = move || {
                 own.give_up_if_needed();
-                own.lacks_space().then(|| own.words_of_lack())
+                own.lacks_space().then(|| own.lack_of_space_message())
             };
             let Ok(Some(words)) = tokio::task::spawn_blocking(look).await else { return };
-            if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            if logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
                 tracing::warn!("{words}; the server will start as soon as there is enough space");
-                told = Some(Instant::now());
+                logged_at = Some(Instant::now());
             }
             tokio::time::sleep(TRY_EVERY).await;
         }
@@ -137,7 +137,7 @@ impl ReserveFile {
         matches!(taken, Err(Errno::NOSPC | Errno::DQUOT))
     }
 
-    fn words_of_lack(&self) -> String {
+    fn lack_of_space_message(&self) -> String {
         let (folder, free) = (self.state_dir.root().display(), self.free_bytes().unwrap_or(0));
         let (free_kib, needed_kib) = (free >> 10, FREE_BYTES_MIN >> 10);
         match needed_kib.saturating_sub(free_kib) {

@@ -57,10 +57,10 @@ pub async fn run(
             opened => break opened?,
         }
     };
-    let Opened { mut server, certificates, doors, relay_doors, wishes } = opened;
+    let Opened { mut server, certificates, listeners, relay_listeners, effect_queue } = opened;
 
     let mut background = Background::default();
-    server.start_tasks(&mut background, (certificates, hangup), wishes);
+    server.start_tasks(&mut background, (certificates, hangup), effect_queue);
     let mut measured = Box::pin(measure(server.stores.writer.clone(), server.nodes.seen()));
     let waits_for_check = server.stores.writer_thread.waits_for_check;
     // A store that accepts no writes delays neither a start nor a stop.
@@ -89,7 +89,7 @@ pub async fn run(
         stop.send_replace(true);
         damage
     };
-    let serve = http::serve(doors, relay_doors, calls, tls, app, stopping, drain);
+    let serve = http::serve(listeners, relay_listeners, calls, tls, app, stopping, drain);
     let (damage, ()) = tokio::join!(wait, serve);
     background.end();
     let stopped = server.stop(check).await?;
@@ -117,7 +117,7 @@ fn hangup(config: &ServerConfig) -> Result<Option<Signal>, ServeError> {
 /// Reports the capacity of this machine to the core, as soon as it can be recorded.
 async fn measure(writer: writer::Handle, seen: HostRequest) {
     loop {
-        match writer.say(Input::ChangeHosts(Box::new(seen.clone()))).await {
+        match writer.submit(Input::ChangeHosts(Box::new(seen.clone()))).await {
             Ok(Ok(_)) | Err(Unavailable::Stopping) => return,
             Ok(Err(refused)) => {
                 tracing::error!(error = %refused, "cannot record the capacity of this machine");

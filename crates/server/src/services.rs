@@ -74,7 +74,7 @@ pub struct MemberServices {
     pub workspace: WorkspaceKey,
     /// The services that the job's specification names.
     pub names: BTreeSet<String>,
-    told: Mutex<ServicesReport>,
+    report: Mutex<ServicesReport>,
     /// Connections that are in use or kept.
     pub pool: OnceLock<ServiceClient>,
     waiting: Mutex<BTreeMap<u64, Waiting>>,
@@ -105,7 +105,7 @@ impl MemberServices {
         MemberServices {
             workspace,
             names,
-            told: Mutex::default(),
+            report: Mutex::default(),
             pool: OnceLock::new(),
             waiting: Mutex::default(),
             // Random, because a node may still hold calls of an earlier run.
@@ -117,12 +117,12 @@ impl MemberServices {
     }
 
     /// Stores a report about the services.
-    pub fn tell(&self, report: ServicesReport) {
-        *lock(&self.told) = report;
+    pub fn update(&self, report: ServicesReport) {
+        *lock(&self.report) = report;
     }
 
     pub fn service(&self, name: &str) -> Option<ServiceReport> {
-        lock(&self.told).services.get(name).cloned()
+        lock(&self.report).services.get(name).cloned()
     }
 
     /// All waiting calls, as soon as there is one, or when `held` is over.

@@ -22,7 +22,7 @@ pub async fn run(live: Arc<Live>, writer: Handle, look_every: Duration) {
             tracing::warn!(host = %host.name, "a host has stopped reporting");
             let request = HostRequest::Silent { name: host.name.clone() };
             // If it fails now, it is reported again.
-            let _ = writer.say(Input::ChangeHosts(Box::new(request))).await;
+            let _ = writer.submit(Input::ChangeHosts(Box::new(request))).await;
         }
     }
 }

@@ -29,15 +29,15 @@ use crate::readers::Readers;
 use crate::reserve::{OnReserve, ReserveFile};
 pub use crate::writer::Unavailable;
 use crate::writer::{BATCH_MAX, QUEUE_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
-pub use garbage::{GarbageError, Retention, gc, run as run_sweeper};
+pub use garbage::{GarbageError, Retention, gc, run as run_garbage_collector};
 pub use refused::BlockUpload;
 use refused::Refused;
-pub use uploads::let_go;
+pub use uploads::release;
 
 type Reply = oneshot::Sender<Result<StorageResult, Unavailable>>;
 
 enum Message {
-    Say { command: Box<StorageCommand>, reply: Reply },
+    Submit { command: Box<StorageCommand>, reply: Reply },
     Stop,
 }
 
@@ -50,7 +50,7 @@ pub struct Storage {
     on_reserve: OnReserve,
     /// Whether this store or World's may be damaged. Then it is not known what they reference, and no garbage is
     /// collected.
-    holds_sweeps: Arc<AtomicBool>,
+    holds_garbage_collection: Arc<AtomicBool>,
     /// Uploads for which there was no space.
     refused: Arc<Refused>,
     pub readers: Readers<dyn StorageReader>,
@@ -91,9 +91,12 @@ impl Storage {
             .spawn(move || writer.run(&receiver))
             .map_err(|source| StoreError::Io { doing: "starting the storage's writer", source })?;
         let open = |path: &Path| Ok(Box::new(SqliteStorageReader::open(path)?) as Box<_>);
-        let (holds_sweeps, readers) = (Arc::default(), Readers::new(path, open));
+        let (holds_garbage_collection, readers) = (Arc::default(), Readers::new(path, open));
         let refused = Arc::default();
-        Ok((Storage { sender, is_checked, on_reserve, holds_sweeps, refused, readers }, thread))
+        Ok((
+            Storage { sender, is_checked, on_reserve, holds_garbage_collection, refused, readers },
+            thread,
+        ))
     }
 
     pub fn waits_for_check(&self) -> bool {
@@ -101,12 +104,12 @@ impl Storage {
     }
 
     pub fn may_collect(&self) -> bool {
-        !self.holds_sweeps.load(Ordering::Relaxed)
+        !self.holds_garbage_collection.load(Ordering::Relaxed)
     }
 
     /// Holds back garbage collection until the stores are known to be intact.
-    pub fn hold_sweeps(&self, are_held: bool) {
-        self.holds_sweeps.store(are_held, Ordering::Relaxed);
+    pub fn hold_garbage_collection(&self, are_held: bool) {
+        self.holds_garbage_collection.store(are_held, Ordering::Relaxed);
     }
 
     /// Reports that the file has been checked and is intact, so that it may be written to.
@@ -115,7 +118,7 @@ impl Storage {
     }
 
     /// Waits until the command is on disk, or refused.
-    pub async fn say(&self, command: StorageCommand) -> Result<StorageResult, Unavailable> {
+    pub async fn submit(&self, command: StorageCommand) -> Result<StorageResult, Unavailable> {
         if self.waits_for_check() {
             return Err(Unavailable::Unchecked);
         }
@@ -123,7 +126,7 @@ impl Storage {
             return Err(Unavailable::OnReserve);
         }
         let (reply, answer) = oneshot::channel();
-        let message = Message::Say { command: Box::new(command), reply };
+        let message = Message::Submit { command: Box::new(command), reply };
         self.sender.try_send(message).map_err(|refused| match refused {
             TrySendError::Full(_) => Unavailable::Busy,
             TrySendError::Disconnected(_) => Unavailable::Stopping,
@@ -160,7 +163,7 @@ impl Writer {
             let mut next = Next::GoOn;
             for message in [first].into_iter().chain(receiver.try_iter().take(BATCH_MAX - 1)) {
                 match message {
-                    Message::Say { command, reply } => {
+                    Message::Submit { command, reply } => {
                         commands.push(*command);
                         replies.push(reply);
                     }
@@ -183,7 +186,7 @@ impl Writer {
         match self.rows.apply(commands, Wall(clock::unix_us())) {
             Ok(applied) => {
                 self.revision = applied.revision;
-                tell(replies, applied.results);
+                send_results(replies, applied.results);
                 true
             }
             Err(not_applied) => {
@@ -201,14 +204,14 @@ impl Writer {
         let NotApplied { failed, at_commit } = not_applied;
         match (self.rows.revision(), at_commit) {
             // The transaction was given up before its commit.
-            (_, None) => tell_all(replies, Unavailable::because_of(&failed)),
+            (_, None) => refuse_all(replies, Unavailable::because_of(&failed)),
             (Ok(there), _) if there == self.revision => {
-                tell_all(replies, Unavailable::because_of(&failed));
+                refuse_all(replies, Unavailable::because_of(&failed));
             }
             (Ok(there), Some(Applied { results, revision })) if there == revision => {
-                tell(replies, results);
+                send_results(replies, results);
             }
-            _ => tell_all(replies, Unavailable::Unconfirmed),
+            _ => refuse_all(replies, Unavailable::Unconfirmed),
         }
     }
 
@@ -246,7 +249,7 @@ fn refuse_for(pause: Duration, receiver: &Receiver<Message>, why: Unavailable) -
     let until = Instant::now() + pause;
     while let Some(left) = until.checked_duration_since(Instant::now()) {
         match receiver.recv_timeout(left) {
-            Ok(Message::Say { reply, .. }) => drop(reply.send(Err(why))),
+            Ok(Message::Submit { reply, .. }) => drop(reply.send(Err(why))),
             Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return Next::Stop,
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -254,13 +257,13 @@ fn refuse_for(pause: Duration, receiver: &Receiver<Message>, why: Unavailable) -
     Next::GoOn
 }
 
-fn tell(replies: Vec<Reply>, results: Vec<StorageResult>) {
+fn send_results(replies: Vec<Reply>, results: Vec<StorageResult>) {
     for (reply, result) in replies.into_iter().zip(results) {
         let _ = reply.send(Ok(result)); // The caller may no longer be waiting.
     }
 }
 
-fn tell_all(replies: Vec<Reply>, why: Unavailable) {
+fn refuse_all(replies: Vec<Reply>, why: Unavailable) {
     for reply in replies {
         let _ = reply.send(Err(why)); // The caller may no longer be waiting.
     }

@@ -51,8 +51,8 @@ pub struct NodeLoad {
 impl Usages {
     /// A report may arrive after a later one, or twice. The clock of a host starts again after a reboot, so a stored
     /// report counts as later only while it is fresh.
-    pub fn take(&mut self, node: &Arc<str>, said: NodeUsage) {
-        let usage = said.bounded();
+    pub fn take(&mut self, node: &Arc<str>, report: NodeUsage) {
+        let usage = report.bounded();
         let before = self.nodes.get(node).filter(|measured| measured.is_fresh());
         if before.is_some_and(|before| before.usage.at_us >= usage.at_us) {
             return;
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn said(at_us: u64, cpu_us: u64, epochs: &[u64]) -> NodeUsage {
+    fn reported(at_us: u64, cpu_us: u64, epochs: &[u64]) -> NodeUsage {
         let usage = Usage { cpu_us: Some(cpu_us), ..Usage::default() };
         let gpu = |held_by| GpuUsage { number: 3, busy_percent: None, memory_bytes: None, held_by };
         NodeUsage {
@@ -146,21 +146,21 @@ mod tests {
     #[test]
     fn the_last_two_looks_tell_how_busy_a_node_is() {
         let (mut usages, node) = (Usages::default(), Arc::from("n"));
-        usages.take(&node, said(1_000_000, 0, &[]));
+        usages.take(&node, reported(1_000_000, 0, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, None);
-        usages.take(&node, said(3_000_000, 1_000_000, &[]));
+        usages.take(&node, reported(3_000_000, 1_000_000, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, Some(500));
         // Reports that were delayed in transit change nothing.
-        usages.take(&node, said(2_000_000, 0, &[]));
-        usages.take(&node, said(3_000_000, 1_000_000, &[]));
+        usages.take(&node, reported(2_000_000, 0, &[]));
+        usages.take(&node, reported(3_000_000, 1_000_000, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, Some(500));
-        usages.take(&node, said(4_000_000, 1_100_000, &[]));
+        usages.take(&node, reported(4_000_000, 1_100_000, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, Some(100));
         // After a while, a clock that started again is accepted.
         let measured = usages.nodes.get_mut("n").unwrap();
         measured.received = Instant::now().checked_sub(FRESH_FOR * 2).unwrap();
-        usages.take(&node, said(1_000, 0, &[]));
-        usages.take(&node, said(1_001_000, 250_000, &[]));
+        usages.take(&node, reported(1_000, 0, &[]));
+        usages.take(&node, reported(1_001_000, 250_000, &[]));
         assert_eq!(usages.load_of("n").unwrap().millicores, Some(250));
         usages.forget("n");
         assert_eq!(usages.load_of("n"), None);
@@ -170,7 +170,7 @@ mod tests {
     fn a_node_reports_its_own_jobs_and_counts_only_while_it_reports() {
         let (mut usages, node) = (Usages::default(), Arc::from("n"));
         // One epoch twice, one of another node, and one that has ended.
-        usages.take(&node, said(1, 1, &[7, 7, 8, 9]));
+        usages.take(&node, reported(1, 1, &[7, 7, 8, 9]));
         let cluster_of = |node: &str| (node == "n").then_some(ClusterId(1));
         let job_on = |epoch: Epoch, node: &str| {
             (epoch == Epoch(7) && node == "n").then(|| Arc::from("train"))
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(jobs, ["train"]);
         let gpus: Vec<_> = shown.gpus.iter().map(|gpu| gpu.job.as_deref()).collect();
         assert_eq!(gpus, [Some("train")]);
-        usages.take(&Arc::from("gone"), said(1, 1, &[]));
+        usages.take(&Arc::from("gone"), reported(1, 1, &[]));
         assert_eq!(
             usages.all(cluster_of, job_on).len(),
             1,

@@ -41,7 +41,7 @@ pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 type Question = Box<dyn FnOnce(Result<&World, Unavailable>) + Send>;
 
 enum Message {
-    Say {
+    Submit {
         input: Box<Input>,
         reply: oneshot::Sender<Result<InputResult, Unavailable>>,
     },
@@ -99,7 +99,7 @@ pub fn start(
 ) -> Result<(Handle, Thread), StoreError> {
     let (store, waits_for_check) = open_store()?;
     let taken = match waits_for_check {
-        true => as_it_is(store, &settings, &catalogue)?,
+        true => load_unclaimed(store, &settings, &catalogue)?,
         false => claim(store, &settings, &catalogue)?,
     };
     let Claimed { store, epoch, revision, world } = taken;
@@ -141,7 +141,7 @@ struct Claimed {
 }
 
 /// Loads the store under its last claim, because a new claim would be written.
-fn as_it_is(
+fn load_unclaimed(
     mut store: Box<dyn Store>,
     settings: &Settings,
     catalogue: &Arc<Catalogue>,
@@ -201,12 +201,12 @@ impl Writer {
         let mut is_unreadable = false;
         for message in batch {
             match message {
-                Message::Say { input, reply }
+                Message::Submit { input, reply }
                     if self.on_reserve.get() && !read_only::is_taken_on_reserve(&input) =>
                 {
                     let _ = reply.send(Err(Unavailable::OnReserve)); // The caller may no longer be waiting.
                 }
-                Message::Say { input, reply } => match look_up(self.store.as_mut(), *input) {
+                Message::Submit { input, reply } => match look_up(self.store.as_mut(), *input) {
                     Ok(input) => {
                         inputs.push(input);
                         replies.push(reply);
@@ -226,7 +226,7 @@ impl Writer {
         let output = catch_unwind(AssertUnwindSafe(|| step(world, &inputs, clock::now())));
         let Ok(output) = output else {
             error!("the core panicked; reading the rows again");
-            tell_all(replies, Unavailable::Unconfirmed);
+            refuse_all(replies, Unavailable::Unconfirmed);
             return Err(Lost::Unknown(Unavailable::Failing));
         };
         // Without changes nothing is written, but a reply must still come from the current server: a mere renewal from
@@ -290,13 +290,13 @@ impl Writer {
         }
         let why = Unavailable::because_of(&failed);
         match self.store.revision() {
-            Ok(revision) if revision == self.revision => tell_all(replies, why),
+            Ok(revision) if revision == self.revision => refuse_all(replies, why),
             Ok(revision) if revision.0 == self.revision.0 + output.changes.len() as u64 => {
                 for (reply, answer) in replies.into_iter().zip(output.answers) {
                     let _ = reply.send(Ok(answer));
                 }
             }
-            _ => tell_all(replies, Unavailable::Unconfirmed),
+            _ => refuse_all(replies, Unavailable::Unconfirmed),
         }
         Lost::Unknown(why)
     }
@@ -315,14 +315,14 @@ type Replies = Vec<oneshot::Sender<Result<InputResult, Unavailable>>>;
 
 /// It is not known whether these changes were made, so the callers have to check.
 fn give_up(replies: Replies, failed: StoreError) -> Lost {
-    tell_all(replies, Unavailable::Unconfirmed);
+    refuse_all(replies, Unavailable::Unconfirmed);
     match failed {
         StoreError::Fenced { .. } => Lost::Fenced(failed),
         _ => Lost::Unknown(Unavailable::because_of(&failed)),
     }
 }
 
-fn tell_all(replies: Replies, why: Unavailable) {
+fn refuse_all(replies: Replies, why: Unavailable) {
     for reply in replies {
         let _ = reply.send(Err(why)); // The caller may no longer be waiting.
     }

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use self::notes::Notes;
-use super::{ArtifactError, LOG_COPIES, folder_of, say};
+use super::{ArtifactError, LOG_COPIES, folder_of, submit};
 use crate::app::App;
 
 /// The pause between two rounds.
@@ -203,7 +203,7 @@ async fn remove_blobs(app: &App, workspace: WorkspaceId, job: &str) -> Result<()
         false => folder_of(job),
     };
     let folder = Folder { container: own.id, name: name.into(), files: Vec::new(), is_all: true };
-    say(app, StorageCommand::Publish { workspace, folders: vec![folder] }).await.map(drop)
+    submit(app, StorageCommand::Publish { workspace, folders: vec![folder] }).await.map(drop)
 }
 
 /// Removes leftovers in rounds, until dropped.

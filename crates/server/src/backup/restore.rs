@@ -198,12 +198,12 @@ fn check_rows(
         return Ok(());
     }
     let damaged_before = manifest.damaged.iter().map(|damaged| &damaged.path);
-    let told: BTreeSet<&String> = manifest.lost.iter().chain(damaged_before).collect();
+    let known: BTreeSet<&String> = manifest.lost.iter().chain(damaged_before).collect();
     let named = damage::named(state, list, skipped)?;
     if let Some((path, what)) = named.bad_trees.first() {
         return Err(damaged(&state.join(path), what));
     }
-    match named.missing.iter().find(|path| !told.contains(path) && !skipped.has(path)) {
+    match named.missing.iter().find(|path| !known.contains(path) && !skipped.has(path)) {
         Some(path) => {
             Err(damaged(&state.join(path), "the database refers to this file, but it is missing"))
         }

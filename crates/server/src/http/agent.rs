@@ -70,7 +70,7 @@ pub async fn sync(
         }
         news.mark_unchanged();
         let input = Input::Report { node: node.clone(), report: request.report.clone() };
-        let desired = match app.writer.say(input).await {
+        let desired = match app.writer.submit(input).await {
             Ok(Ok(Reply::Desired(desired))) => *desired,
             Ok(other) => {
                 error!(?other, "the core did not answer a report with a desired state");

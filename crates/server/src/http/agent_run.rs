@@ -48,7 +48,7 @@ pub async fn facts(
     };
     Json(RunFacts {
         token: token.into(),
-        token_ends_unix: clock::on_the_wall(token_ends_unix),
+        token_ends_unix: clock::to_wall_clock(token_ends_unix),
         endpoint: app.base_url.as_str().into(),
         workspace_id: workspace::guid(job.workspace).into(),
         identity: app.live.identity_of_node(&asking.node).map(|user| user.object_id.clone()),

@@ -35,7 +35,7 @@ pub async fn report(
         Ok(services_of_member) => services_of_member,
         Err(refused) => return refused.into_response(),
     };
-    services_of_member.tell(report);
+    services_of_member.update(report);
     let mut stopping = app.stopping.clone();
     tokio::select! {
         calls = services_of_member.wanted(HELD.min(app.held)) => Json(calls).into_response(),

@@ -213,7 +213,7 @@ pub async fn put_tree(
     };
     let (job, epoch, rank) = (asking.job, asking.epoch, asking.rank);
     let kept = Kept { job, epoch, rank, id: tree, tree: &listed.tree };
-    match app.writer.say(Input::SaveTree(Box::new(request))).await {
+    match app.writer.submit(Input::SaveTree(Box::new(request))).await {
         // Only the holder of the live epoch gets here.
         Ok(Ok(_)) => match artifacts::publish(&app, &kept).await {
             Ok(()) => Json(Missing { missing: Vec::new() }).into_response(),
@@ -222,7 +222,7 @@ pub async fn put_tree(
             }
             Err(error) => {
                 tracing::error!(error = %ErrorChain(&error), "cannot publish the files that a job left");
-                (unnamed(&error), ErrorChain(&error).to_string()).into_response()
+                (publish_status(&error), ErrorChain(&error).to_string()).into_response()
             }
         },
         Ok(Err(refused)) => (StatusCode::CONFLICT, refused.to_string()).into_response(),
@@ -233,7 +233,7 @@ pub async fn put_tree(
 }
 
 /// Whether the upload is worth retrying.
-fn unnamed(error: &ArtifactError) -> StatusCode {
+fn publish_status(error: &ArtifactError) -> StatusCode {
     match error {
         ArtifactError::Refused(_) | ArtifactError::Unregistered { .. } => StatusCode::BAD_REQUEST,
         ArtifactError::Storage(Unavailable::Full | Unavailable::OnReserve) => {

@@ -182,7 +182,7 @@ async fn note_refusal(app: &App, by: Caller, activity_request: ActivityRequest, 
         message: refusals::shorten(&error.to_string()),
     };
     let activity = Activity { at: Wall(0), by, request: activity_request, outcome };
-    match app.writer.say(Input::NoteRefusal(Box::new(activity))).await {
+    match app.writer.submit(Input::NoteRefusal(Box::new(activity))).await {
         Ok(_) => app.refusals.written(),
         Err(why) => app.refusals.missed(&why),
     }
@@ -315,24 +315,24 @@ fn check_content_type(headers: &HeaderMap, body: &Bytes) -> Result<(), ArmError>
 impl Call {
     /// Sends an input about a workspace to the writer. If workspaces are created on first use, a missing one is created
     /// and the input is sent again.
-    async fn say(&self, workspace: &WorkspaceKey, input: Input) -> Result<Reply, Failed> {
-        let first: InputResult = self.app.writer.say(self.asked(input.clone())).await?;
+    async fn submit_in(&self, workspace: &WorkspaceKey, input: Input) -> Result<Reply, Failed> {
+        let first: InputResult = self.app.writer.submit(self.asked(input.clone())).await?;
         match first {
             Err(refused)
                 if refused.kind == RefusalKind::NotFound
                     && &*refused.target == "workspace"
-                    && self.may_make(workspace) =>
+                    && self.may_create_workspace(workspace) =>
             {
                 self.create_workspace(workspace, &self.app.location).await?;
-                self.tell(input).await
+                self.submit(input).await
             }
             other => Ok(other?),
         }
     }
 
     /// Sends an input to the writer on behalf of the caller.
-    async fn tell(&self, input: Input) -> Result<Reply, Failed> {
-        Ok(self.app.writer.say(self.asked(input)).await??)
+    async fn submit(&self, input: Input) -> Result<Reply, Failed> {
+        Ok(self.app.writer.submit(self.asked(input)).await??)
     }
 
     fn asked(&self, input: Input) -> Input {
@@ -347,7 +347,7 @@ impl Call {
     }
 
     /// Whether this workspace is created when it is first used.
-    fn may_make(&self, key: &WorkspaceKey) -> bool {
+    fn may_create_workspace(&self, key: &WorkspaceKey) -> bool {
         self.app.workspaces == Workspaces::OnFirstUse
             && self.may(Action::ManageWorkspaces, &Scope::workspace(key))
     }
@@ -378,7 +378,7 @@ impl Call {
             activity_request: Box::new(activity_request),
             input,
         };
-        self.app.writer.say(asked).await??;
+        self.app.writer.submit(asked).await??;
         Ok(())
     }
 }

@@ -147,7 +147,7 @@ async fn show_logs(call: &Call<'_>, asked: &str) -> Result<(), StorageError> {
         | ArtifactError::Storage(Unavailable::Full | Unavailable::OnReserve) => Ok(()),
         ArtifactError::Storage(why) => Err(unavailable(why)),
         ArtifactError::Store(failed) => Err(unreadable(&failed)),
-        ArtifactError::Blobs(failed) => Err(kept_badly(&failed)),
+        ArtifactError::Blobs(failed) => Err(storage_failure(&failed)),
         failed => {
             tracing::error!(error = %ErrorChain(&failed), "cannot publish the log of a job as a blob");
             Err(StorageError::internal())
@@ -316,13 +316,13 @@ fn lost(lost: Lost) -> StorageError {
         Lost::Refused(BlobError::WrongMd5) => {
             StorageError::new(400, "Md5Mismatch", lost.to_string())
         }
-        Lost::Refused(other) => kept_badly(other),
+        Lost::Refused(other) => storage_failure(other),
         Lost::Late | Lost::Short => StorageError::new(400, "IncompleteBody", lost.to_string()),
         Lost::Panicked => StorageError::internal(),
     }
 }
 
-fn kept_badly(failed: &BlobError) -> StorageError {
+fn storage_failure(failed: &BlobError) -> StorageError {
     match failed {
         BlobError::Full(_) => StorageError::full(failed.to_string()),
         BlobError::ShareUsed { .. } => StorageError::share_used(failed.to_string()),

@@ -34,16 +34,16 @@ struct Inner {
     next: u64,
     addresses: HashMap<IpAddr, Address>,
     /// Connections that have not sent a request.
-    strangers: HashMap<u64, IdleConnection>,
+    idle: HashMap<u64, IdleConnection>,
     /// The number of idle connections of each address.
-    by_strangers: BTreeSet<(usize, IpAddr)>,
+    by_idle: BTreeSet<(usize, IpAddr)>,
 }
 
 #[derive(Default)]
 struct Address {
     connections: usize,
     /// Ids increase, so the oldest connection is first.
-    strangers: BTreeSet<u64>,
+    idle: BTreeSet<u64>,
 }
 
 struct IdleConnection {
@@ -56,7 +56,7 @@ pub struct ConnectionGuard {
     connections: Arc<Connections>,
     id: u64,
     address: IpAddr,
-    is_known: AtomicBool,
+    is_active: AtomicBool,
 }
 
 /// Resolves when the connection must be closed.
@@ -74,27 +74,27 @@ impl Connections {
         let own = inner.addresses.get(&address);
         let is_full = own.zip(self.per_address).is_some_and(|(own, most)| own.connections >= most);
         if is_full {
-            let first = own.and_then(|own| own.strangers.first().copied())?;
+            let first = own.and_then(|own| own.idle.first().copied())?;
             inner.evict(first);
         }
         let id = inner.next;
         inner.next += 1;
         inner.addresses.entry(address).or_default().connections += 1;
-        let (evict, turned_out) = oneshot::channel();
-        inner.strangers.insert(id, IdleConnection { address, evict });
-        inner.count(address, |strangers| strangers.insert(id));
-        let is_known = AtomicBool::new(false);
+        let (evict, evicted) = oneshot::channel();
+        inner.idle.insert(id, IdleConnection { address, evict });
+        inner.count(address, |idle| idle.insert(id));
+        let is_active = AtomicBool::new(false);
         Some((
-            Arc::new(ConnectionGuard { connections: Arc::clone(self), id, address, is_known }),
-            turned_out,
+            Arc::new(ConnectionGuard { connections: Arc::clone(self), id, address, is_active }),
+            evicted,
         ))
     }
 
     /// Makes room for a connection by evicting another one that has not sent a request, if there is one.
     pub fn make_room_for(&self, connection: &ConnectionGuard) {
         let mut inner = self.lock();
-        let most = inner.by_strangers.iter().rev().take(2);
-        let mut firsts = most.flat_map(|(_, address)| inner.addresses[address].strangers.iter());
+        let most = inner.by_idle.iter().rev().take(2);
+        let mut firsts = most.flat_map(|(_, address)| inner.addresses[address].idle.iter());
         if let Some(first) = firsts.find(|id| **id != connection.id).copied() {
             inner.evict(first);
         }
@@ -108,14 +108,14 @@ impl Connections {
 
 impl Inner {
     fn evict(&mut self, id: u64) {
-        let Some(stranger) = self.strangers.remove(&id) else { return };
-        let _ = stranger.evict.send(()); // It may be closed already.
+        let Some(idle) = self.idle.remove(&id) else { return };
+        let _ = idle.evict.send(()); // It may be closed already.
         // Its place is available to the address at once, not only when the connection has been closed.
-        self.leave(stranger.address, id);
+        self.leave(idle.address, id);
     }
 
     fn leave(&mut self, address: IpAddr, id: u64) {
-        self.count(address, |strangers| strangers.remove(&id));
+        self.count(address, |idle| idle.remove(&id));
         let Some(own) = self.addresses.get_mut(&address) else { return };
         own.connections -= 1;
         if own.connections == 0 {
@@ -126,25 +126,25 @@ impl Inner {
     /// Changes the idle connections of an address.
     fn count(&mut self, address: IpAddr, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
         let Some(own) = self.addresses.get_mut(&address) else { return };
-        self.by_strangers.remove(&(own.strangers.len(), address));
-        change(&mut own.strangers);
-        if !own.strangers.is_empty() {
-            self.by_strangers.insert((own.strangers.len(), address));
+        self.by_idle.remove(&(own.idle.len(), address));
+        change(&mut own.idle);
+        if !own.idle.is_empty() {
+            self.by_idle.insert((own.idle.len(), address));
         }
     }
 }
 
 impl ConnectionGuard {
     /// Marks the connection as active, because it has sent a request.
-    pub fn is_known_now(&self) {
-        if self.is_known.load(Ordering::Relaxed) {
+    pub fn mark_active(&self) {
+        if self.is_active.load(Ordering::Relaxed) {
             return;
         }
         let mut inner = self.connections.lock();
         // The connection may have just been evicted.
-        if inner.strangers.remove(&self.id).is_some() {
-            inner.count(self.address, |strangers| strangers.remove(&self.id));
-            self.is_known.store(true, Ordering::Relaxed);
+        if inner.idle.remove(&self.id).is_some() {
+            inner.count(self.address, |idle| idle.remove(&self.id));
+            self.is_active.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -152,9 +152,9 @@ impl ConnectionGuard {
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut inner = self.connections.lock();
-        let was_stranger = inner.strangers.remove(&self.id).is_some();
+        let was_idle = inner.idle.remove(&self.id).is_some();
         // A connection that was evicted has been subtracted already.
-        if was_stranger || self.is_known.load(Ordering::Relaxed) {
+        if was_idle || self.is_active.load(Ordering::Relaxed) {
             inner.leave(self.address, self.id);
         }
     }
@@ -183,7 +183,7 @@ mod tests {
     fn each_address_has_its_own_limit() {
         let connections = Connections::new(Some(2));
         let busy: Vec<_> = (0..2).map(|_| connections.admit(from(1)).unwrap()).collect();
-        busy.iter().for_each(|(connection, _)| connection.is_known_now());
+        busy.iter().for_each(|(connection, _)| connection.mark_active());
         assert!(connections.admit(from(1)).is_none(), "all its connections are active");
         assert!(connections.admit(from(2)).is_some());
         drop(busy);
@@ -201,12 +201,12 @@ mod tests {
         let (known, mut known_out) = connections.admit(from(1)).unwrap();
         let (silent, mut silent_out) = connections.admit(from(1)).unwrap();
         let (_other, mut other_out) = connections.admit(from(2)).unwrap();
-        known.is_known_now();
+        known.mark_active();
         let third = connections.admit(from(1)).unwrap();
         assert_eq!(silent_out.try_recv(), Ok(()));
         assert!(known_out.try_recv().is_err() && other_out.try_recv().is_err());
         // A request on it now comes too late, and it is not subtracted twice.
-        silent.is_known_now();
+        silent.mark_active();
         drop(silent);
         assert_eq!(connections.lock().addresses[&from(1)].connections, 2);
         let (third, mut third_out) = third;
@@ -238,11 +238,11 @@ mod tests {
     fn a_network_of_ipv6_counts_as_one() {
         let connections = Connections::new(Some(1));
         let (first, _) = connections.admit("2001:db8::1".parse().unwrap()).unwrap();
-        first.is_known_now();
+        first.mark_active();
         assert!(connections.admit("2001:db8::ffff:2".parse().unwrap()).is_none());
         assert!(connections.admit("2001:db8:0:1::1".parse().unwrap()).is_some());
         let (mapped, _) = connections.admit("::ffff:127.0.0.9".parse().unwrap()).unwrap();
-        mapped.is_known_now();
+        mapped.mark_active();
         assert!(connections.admit(from(9)).is_none());
     }
 

@@ -27,7 +27,7 @@ use crate::guesses::TooMany;
 use crate::tokens;
 use crate::writer::Unavailable;
 
-const NO_TICKET: &str = "this join token is invalid, expired or already used; `muster host token` creates another \
+const NO_JOIN_TOKEN: &str = "this join token is invalid, expired or already used; `muster host token` creates another \
      one";
 
 /// What hosts learn about this server.
@@ -58,7 +58,7 @@ pub async fn join(
     let came_with_it = hosts.host(&request.name).is_some_and(|host| host.ticket == Some(ticket));
     if !came_with_it && hosts.ticket(&ticket).is_none() {
         // Wrong tokens do not get as far as the writer and its log.
-        return slowed(&app, source, NO_TICKET.to_owned()).await;
+        return slowed(&app, source, NO_JOIN_TOKEN.to_owned()).await;
     }
     let new = NewHost {
         ticket,
@@ -66,7 +66,7 @@ pub async fn join(
         capacity: request.capacity,
         key: request.key,
     };
-    match app.writer.say(asked(new)).await {
+    match app.writer.submit(asked(new)).await {
         Ok(Ok(Reply::Host(host))) => {
             tracing::info!(host = %host.name, "a host joined");
             app.live.roster().meet(&host.name, Instant::now());
@@ -77,7 +77,7 @@ pub async fn join(
         Ok(Err(refused)) if refused.kind == RefusalKind::NotFound => {
             slowed(&app, source, refused.message.to_string()).await
         }
-        Ok(Err(refused)) => not_let_in(&refused),
+        Ok(Err(refused)) => join_refused(&refused),
         Err(unavailable) => busy(&unavailable),
     }
 }
@@ -102,7 +102,7 @@ pub async fn sync(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let Some(host) = host_of(&app, &headers) else { return stranger(&app, source).await };
+    let Some(host) = host_of(&app, &headers) else { return wrong_key(&app, source).await };
     let request = match SyncRequest::parse(&body) {
         Ok(request) => request,
         Err(bad) => return not_read(&bad),
@@ -115,12 +115,12 @@ pub async fn sync(
     // A server that was replaced must not tell a host to delete nodes of its successor: a reply from the writer proves
     // that this server is the current one.
     let seen = HostRequest::Seen { name: host.name.clone(), capacity: request.report.capacity };
-    match app.writer.say(Input::ChangeHosts(Box::new(seen))).await {
+    match app.writer.submit(Input::ChangeHosts(Box::new(seen))).await {
         Ok(Ok(_)) => {}
         Ok(Err(refused)) if refused.kind == RefusalKind::NotFound => {
-            return stranger(&app, source).await;
+            return wrong_key(&app, source).await;
         }
-        Ok(Err(refused)) => return not_let_in(&refused),
+        Ok(Err(refused)) => return join_refused(&refused),
         Err(unavailable) => return busy(&unavailable),
     }
     roster.hear(&host.name, &request, Instant::now());
@@ -128,7 +128,7 @@ pub async fn sync(
         news.mark_unchanged();
         // The host may have been removed in the meantime.
         if host_of(&app, &headers).is_none() {
-            return stranger(&app, source).await;
+            return wrong_key(&app, source).await;
         }
         let (stamp, requests) = roster.wanted(&host.name);
         let recipes = roster.wanted_environments(&host.name);
@@ -171,7 +171,7 @@ pub fn host_of(app: &App, headers: &HeaderMap) -> Option<Arc<Host>> {
     host.key.is_some_and(|key| tokens::is_same(&key, &presented)).then(|| Arc::clone(host))
 }
 
-pub async fn stranger(app: &App, source: Source) -> Response {
+pub async fn wrong_key(app: &App, source: Source) -> Response {
     slowed(app, source, "the key is not valid for this host, or there is no such host".into()).await
 }
 
@@ -189,7 +189,7 @@ fn not_read(bad: &BadBody) -> Response {
     (StatusCode::BAD_REQUEST, ErrorChain(bad).to_string()).into_response()
 }
 
-fn not_let_in(refused: &Refused) -> Response {
+fn join_refused(refused: &Refused) -> Response {
     let status = match refused.kind {
         RefusalKind::Invalid => StatusCode::BAD_REQUEST,
         _ => StatusCode::CONFLICT,

@@ -34,7 +34,7 @@ pub async fn relay(
     mut request: Request,
 ) -> Response {
     let Some(host) = host::host_of(&app, request.headers()) else {
-        return host::stranger(&app, source).await;
+        return host::wrong_key(&app, source).await;
     };
     let roster = app.live.roster();
     let is_there = |node: &&str| roster.home_of(node).as_ref() == Some(&host.name);

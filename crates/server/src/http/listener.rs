@@ -25,14 +25,14 @@ use super::read_ahead::ReadAhead;
 use super::trees::SENT_BYTES;
 
 /// A source of connections.
-pub trait Door {
+pub trait ConnectionSource {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// The next connection, and its source.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Source)>> + Send;
 }
 
-impl Door for TcpListener {
+impl ConnectionSource for TcpListener {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<(TcpStream, Source)> {
@@ -50,7 +50,7 @@ pub struct Relay {
     pub node: Arc<str>,
 }
 
-impl Door for Relay {
+impl ConnectionSource for Relay {
     type Stream = UnixStream;
 
     async fn accept(&self) -> io::Result<(UnixStream, Source)> {
@@ -65,7 +65,7 @@ pub type Tunnel = TokioIo<hyper::upgrade::Upgraded>;
 /// The connections of nodes on joined hosts.
 pub struct Calls(pub Mutex<mpsc::Receiver<(Tunnel, Source)>>);
 
-impl Door for Calls {
+impl ConnectionSource for Calls {
     type Stream = Tunnel;
 
     async fn accept(&self) -> io::Result<(Tunnel, Source)> {
@@ -85,8 +85,8 @@ pub struct Places {
 /// Serves until `stop` is true, then lets requests in progress finish, for as long as `drain`. Connections without a
 /// request are closed at once. A connection beyond the limit of its address is closed at once; one beyond all places
 /// waits.
-pub async fn serve<D: Door>(
-    door: D,
+pub async fn serve<D: ConnectionSource>(
+    incoming: D,
     tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
     places: Places,
@@ -96,10 +96,10 @@ pub async fn serve<D: Door>(
     let acceptor = tls.map(TlsAcceptor::from);
     let connections = Arc::new(Semaphore::new(places.all));
     let admitted = Connections::new(places.per_address);
-    let mut said_at: Option<Instant> = None;
+    let mut logged_at: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
-            accepted = door.accept() => accepted,
+            accepted = incoming.accept() => accepted,
             () = stopped(&mut stop) => break,
         };
         let (stream, source) = match accepted {
@@ -111,24 +111,24 @@ pub async fn serve<D: Door>(
                 continue;
             }
         };
-        let Some((guard, turned_out)) = admitted.admit(source.address) else {
+        let Some((guard, evicted)) = admitted.admit(source.address) else {
             debug!(address = %source.address, "closed at once: its address has the maximum number of connections");
             continue;
         };
         let permit = tokio::select! {
-            permit = place(&connections, &admitted, &guard, &mut said_at) => permit,
+            permit = place(&connections, &admitted, &guard, &mut logged_at) => permit,
             () = stopped(&mut stop) => break,
         };
         let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = receive(stream, acceptor, router, (source, guard), stop) => {}
-                Ok(()) = turned_out => debug!("closed: it has sent no request, and its place is needed"),
+                Ok(()) = evicted => debug!("closed: it has sent no request, and its place is needed"),
             }
             drop(permit);
         });
     }
-    drop(door);
+    drop(incoming);
     // All places are free when all connections have ended.
     let all = u32::try_from(places.all).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(drain, connections.acquire_many(all)).await;
@@ -182,13 +182,13 @@ async fn place(
     connections: &Arc<Semaphore>,
     admitted: &Connections,
     guard: &ConnectionGuard,
-    said_at: &mut Option<Instant>,
+    logged_at: &mut Option<Instant>,
 ) -> OwnedSemaphorePermit {
     if connections.available_permits() == 0 {
         admitted.make_room_for(guard);
         // Logged rarely, because thousands of connections may arrive in a second.
-        if said_at.is_none_or(|at| at.elapsed() > PATIENCE) {
-            *said_at = Some(Instant::now());
+        if logged_at.is_none_or(|at| at.elapsed() > PATIENCE) {
+            *logged_at = Some(Instant::now());
             warn!(
                 "all places for connections are in use; a new connection replaces one that has sent no request, or waits"
             );
@@ -205,7 +205,7 @@ async fn converse(
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request| {
-        guard.is_known_now();
+        guard.mark_active();
         request.extensions_mut().insert(source.clone());
         router.call(request)
     });

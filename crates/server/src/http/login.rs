@@ -104,7 +104,7 @@ async fn by_key(app: &App, parts: &Parts, query: &Query) -> Result<Response, Fai
         .keyring
         .issue(&principal, resource, &app.audiences, now, &directory)
         .map_err(|refused| ArmError::invalid_property("resource", refused.to_string()))?;
-    let ends = clock::on_the_wall(issued.expires_unix);
+    let ends = clock::to_wall_clock(issued.expires_unix);
     let reply = TokenReply::new(&issued.token, ends, resource);
     Ok(document(StatusCode::OK, &reply))
 }
@@ -191,7 +191,7 @@ fn give(
     let (now, directory) = (clock::stamp(), app.live.directory());
     let issued = app.keyring.issue(principal, resource, &app.audiences, now, &directory);
     let issued = issued.map_err(|refused| OauthError::invalid_scope(refused.to_string()))?;
-    let [now, ends] = [now, issued.expires_unix].map(clock::on_the_wall);
+    let [now, ends] = [now, issued.expires_unix].map(clock::to_wall_clock);
     let reply = ClientTokenReply::new(form, &issued.token, now, ends);
     Ok(document(StatusCode::OK, &reply))
 }

@@ -26,7 +26,7 @@ use crate::check::{self, Check};
 use crate::config::{Ready, ServeError, ServerConfig};
 use crate::environments::{self, Service};
 use crate::guesses::Guesses;
-use crate::http::{Doors, Offer, Source, Tunnel};
+use crate::http::{Listeners, Offer, Source, Tunnel};
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::post_mortems::PostMortems;
@@ -57,9 +57,9 @@ pub struct Server {
 pub struct Opened {
     pub server: Server,
     pub certificates: CertificateSource,
-    pub doors: Doors,
-    pub relay_doors: mpsc::UnboundedReceiver<sandboxed::Opened>,
-    pub wishes: mpsc::UnboundedReceiver<Effect>,
+    pub listeners: Listeners,
+    pub relay_listeners: mpsc::UnboundedReceiver<sandboxed::Opened>,
+    pub effect_queue: mpsc::UnboundedReceiver<Effect>,
 }
 
 impl Server {
@@ -72,15 +72,15 @@ impl Server {
             Some(path) => prices::read(path)?,
             None => Catalogue::builtin(),
         });
-        let doors = address::open_doors(&config, &state_dir).await?;
-        let address = Address::of(&config, &doors);
+        let listeners = address::open_listeners(&config, &state_dir).await?;
+        let address = Address::of(&config, &listeners);
         let (secured, certificates) = secure(&config, &state_dir, &address)?;
         // Both databases are opened before the rest, which removes leftovers of interrupted work.
-        let (stores, wishes) = Stores::open(&config, &state_dir, &reserve, &catalogue)?;
+        let (stores, effect_queue) = Stores::open(&config, &state_dir, &reserve, &catalogue)?;
         let share_max = config.limits.storage_bytes;
         let blobs = Blobs::new(state_dir.blobs(), config.blob_store.as_deref(), share_max)?;
         let blobs = Arc::new(blobs);
-        let (nodes, relay_doors) =
+        let (nodes, relay_listeners) =
             Nodes::open(&config, &state_dir, &address, &secured, &stores.live)?;
         let server = Server {
             config,
@@ -93,7 +93,7 @@ impl Server {
             blobs,
             nodes,
         };
-        Ok(Opened { server, certificates, doors, relay_doors, wishes })
+        Ok(Opened { server, certificates, listeners, relay_listeners, effect_queue })
     }
 
     /// Starts the tasks that run until the server stops.
@@ -101,7 +101,7 @@ impl Server {
         &self,
         background: &mut Background,
         (certificates, hangup): (CertificateSource, Option<Signal>),
-        wishes: mpsc::UnboundedReceiver<Effect>,
+        effect_queue: mpsc::UnboundedReceiver<Effect>,
     ) {
         let Stores { live, writer, readers, storage, .. } = &self.stores;
         let Nodes { provider, environments, post_mortems, .. } = &self.nodes;
@@ -111,14 +111,21 @@ impl Server {
             post_mortems: post_mortems.clone(),
             environments: environments.clone(),
         };
-        background.start(outbox::run(wishes, context, writer.clone()));
+        background.start(outbox::run(effect_queue, context, writer.clone()));
         background.start(ended::run(provider.clone(), live.clone(), writer.clone()));
         background.start(orphans::run(provider.clone(), live.clone(), writer.clone()));
         let look_every = silence_max(&self.config) / 8;
         background.start(silence::run(live.clone(), writer.clone(), look_every));
-        storage.hold_sweeps(self.stores.writer_thread.waits_for_check || storage.waits_for_check());
+        storage.hold_garbage_collection(
+            self.stores.writer_thread.waits_for_check || storage.waits_for_check(),
+        );
         let (blobs, retention) = (self.blobs.clone(), self.config.retention);
-        background.start(storage::run_sweeper(storage.clone(), blobs, readers.clone(), retention));
+        background.start(storage::run_garbage_collector(
+            storage.clone(),
+            blobs,
+            readers.clone(),
+            retention,
+        ));
         background.start(self.reserve.clone().keep());
         let stores = (readers.clone(), writer.clone());
         background.start(environments::run_tidier(environments.clone(), live.clone(), stores));
@@ -146,7 +153,7 @@ impl Server {
             workspaces: config.workspaces,
             catalogue: self.catalogue.clone(),
             over_commit: config.over_commit,
-            nodes_stay_in: nodes.stay_in,
+            nodes_are_restricted: nodes.are_restricted,
             not_enforced: nodes.not_enforced.clone(),
             keyring: self.secured.keyring.clone(),
             guesses: Guesses::default(),
@@ -280,7 +287,7 @@ impl Stores {
         catalogue: &Arc<Catalogue>,
     ) -> Result<(Stores, mpsc::UnboundedReceiver<Effect>), ServeError> {
         let live = Arc::new(Live::new(secrets::random_number(), silence_max(config)));
-        let (effects, wishes) = mpsc::unbounded_channel();
+        let (effects, effect_queue) = mpsc::unbounded_channel();
         let database = state_dir.database();
         let (open_path, reserved) = (database.clone(), reserve.clone());
         let open_store: writer::OpenStore = Box::new(move || {
@@ -313,7 +320,7 @@ impl Stores {
         )?;
         let readers: Readers =
             Readers::new(database, |path| Ok(Box::new(SqliteReader::open(path)?)));
-        Ok((Stores { live, writer, writer_thread, readers, storage, storage_thread }, wishes))
+        Ok((Stores { live, writer, writer_thread, readers, storage, storage_thread }, effect_queue))
     }
 }
 
@@ -330,7 +337,7 @@ pub struct Nodes {
     isolation: String,
     not_enforced: Vec<String>,
     /// Whether nodes can reach only their cluster and the server.
-    stay_in: bool,
+    are_restricted: bool,
     /// Features that jobs lack on this machine, each with its remedy.
     lacking: Vec<String>,
     environments: Arc<Service>,
@@ -366,10 +373,15 @@ impl Nodes {
             jobs_share: config.jobs_share,
             node_secret: Arc::new(move |name| keyring.node_secret(name)),
         };
-        let (relays, relay_doors) = Sockets::new(state_dir.relays());
+        let (relays, relay_listeners) = Sockets::new(state_dir.relays());
         let apart = nodes::provider(config.isolation, state_dir, facts, relays);
-        let nodes::NodeBackend { provider, words: isolation, not_enforced, stay_in, no_internet } =
-            apart.map_err(ServeError::Enforcement)?;
+        let nodes::NodeBackend {
+            provider,
+            words: isolation,
+            not_enforced,
+            are_restricted,
+            no_internet,
+        } = apart.map_err(ServeError::Enforcement)?;
         let no_uv = environments::missing_uv(config.environments.uv.as_deref());
         let lacking = no_uv.into_iter().chain(no_internet).collect();
         let nodes = Nodes {
@@ -377,12 +389,12 @@ impl Nodes {
             provider: Arc::new(Joined::new(provider, live.roster())),
             isolation,
             not_enforced,
-            stay_in,
+            are_restricted,
             lacking,
             environments: Arc::new(environments),
             post_mortems: Arc::new(PostMortems::new(state_dir.post_mortems())),
         };
-        Ok((nodes, relay_doors))
+        Ok((nodes, relay_listeners))
     }
 
     /// The capacity of this machine for the core.

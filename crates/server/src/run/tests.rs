@@ -46,10 +46,10 @@ async fn on_the_small_disk() {
     for number in 0..300 {
         let by = Caller { object_id: "0b8e".into(), name: "Some One".into() };
         let input = Input::workspace(key(number), "eastus", by);
-        app.writer.say(input).await.expect("it is written").expect("it is in order");
+        app.writer.submit(input).await.expect("it is written").expect("it is in order");
         let (name, workspace) = (format!("c{number}").into(), WorkspaceId(number + 1));
         let make = StorageCommand::MakeContainer { name, workspace, owner: key(number) };
-        assert!(app.storage.say(make).await.expect("it is written").is_ok());
+        assert!(app.storage.submit(make).await.expect("it is written").is_ok());
         for store in ["muster.db", "storage.db"] {
             assert!(log(store) < 1 << 20, "{store}: {} bytes after {number}", log(store));
         }

@@ -58,18 +58,18 @@ pub enum GarbageError {
 
 /// Examines everything at start, and every two minutes what has changed, until dropped.
 pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retention: Retention) {
-    let sweeper = Sweeper { storage, blobs, readers, retention };
+    let collector = Collector { storage, blobs, readers, retention };
     let mut wanted = ReferencedBytes::default();
     let mut is_whole = true;
-    while !sweeper.storage.may_collect() {
+    while !collector.storage.may_collect() {
         tokio::time::sleep(CHECK_PAUSE).await;
     }
     loop {
-        let swept = match is_whole {
-            true => sweeper.everything(&mut wanted, retention.grace, false).await,
-            false => sweeper.changes(&mut wanted).await,
+        let collected = match is_whole {
+            true => collector.everything(&mut wanted, retention.grace, false).await,
+            false => collector.changes(&mut wanted).await,
         };
-        match &swept {
+        match &collected {
             Ok(Removed { files: 0, .. }) => {}
             Ok(Removed { files, bytes, .. }) => {
                 info!(files, bytes, "deleted unreferenced files");
@@ -79,22 +79,22 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
             }
             Err(failed) => warn!(error = %ErrorChain(failed), "cannot look for unreferenced files"),
         }
-        let has_failed_since = sweeper.pause(&mut wanted).await;
-        is_whole = is_next_whole(is_whole, &swept, has_failed_since);
+        let has_failed_since = collector.pause(&mut wanted).await;
+        is_whole = is_next_whole(is_whole, &collected, has_failed_since);
     }
 }
 
 /// Whether the next round looks at everything.
 fn is_next_whole(
     is_whole: bool,
-    swept: &Result<Removed, GarbageError>,
+    collected: &Result<Removed, GarbageError>,
     has_failed_since: bool,
 ) -> bool {
     has_failed_since
-        || match swept {
+        || match collected {
             Err(GarbageError::BackUp) => is_whole,
             // After a failure it is not known which files were examined.
-            _ => swept.is_err(),
+            _ => collected.is_err(),
         }
 }
 
@@ -107,11 +107,11 @@ pub async fn gc(
     is_rehearsal: bool,
 ) -> Result<Removed, GarbageError> {
     let (storage, blobs, readers) = (storage.clone(), blobs.clone(), readers.clone());
-    let sweeper = Sweeper { storage, blobs, readers, retention };
-    sweeper.everything(&mut ReferencedBytes::default(), retention.grace, is_rehearsal).await
+    let collector = Collector { storage, blobs, readers, retention };
+    collector.everything(&mut ReferencedBytes::default(), retention.grace, is_rehearsal).await
 }
 
-struct Sweeper {
+struct Collector {
     storage: Storage,
     blobs: Arc<Blobs>,
     readers: Readers,
@@ -123,7 +123,7 @@ fn is_named(storage: &Storage, workspace: WorkspaceId, digest: &BlobId) -> Resul
     named.map_err(|failed| BlobError::Io(std::io::Error::other(failed)))
 }
 
-impl Sweeper {
+impl Collector {
     /// Rows that may be damaged must not cause a deletion.
     fn check(&self) -> Result<(), GarbageError> {
         match self.storage.may_collect() {
@@ -147,13 +147,13 @@ impl Sweeper {
         let before = SystemTime::now() - grace.max(GRACE_MIN);
         let (_, known) = self.follow(std::mem::take(wanted)).await?;
         let (storage, blobs) = (self.storage.clone(), self.blobs.clone());
-        let swept = tokio::task::spawn_blocking(move || {
+        let collected = tokio::task::spawn_blocking(move || {
             let mut is_named = |workspace, digest: &BlobId| is_named(&storage, workspace, digest);
             (blobs.collect_garbage(&known, &mut is_named, before, is_rehearsal), known)
         });
-        let (swept, known) = swept.await.map_err(|_| GarbageError::Panicked)?;
+        let (collected, known) = collected.await.map_err(|_| GarbageError::Panicked)?;
         *wanted = known;
-        Ok(swept?)
+        Ok(collected?)
     }
 
     /// Deletes files that have become unreferenced or were uploaded, and that no list and no row references now.
@@ -176,13 +176,14 @@ impl Sweeper {
         });
         let (settled, known) = looked.await.map_err(|_| GarbageError::Panicked)?;
         *wanted = known;
-        let (files, swept) = settled?;
+        let (files, collected) = settled?;
         if !files.is_empty() {
-            let settled = self.storage.say(StorageCommand::Settle { files, before: limit }).await;
+            let settled =
+                self.storage.submit(StorageCommand::Settle { files, before: limit }).await;
             debug_assert!(!matches!(settled, Ok(Err(_))), "this command is never refused");
             or_later(settled.map(drop).map_err(GarbageError::from))?;
         }
-        Ok(swept)
+        Ok(collected)
     }
 
     /// Waits until the next round. In the meantime, the blocks of refused uploads are deleted. Returns whether
@@ -259,7 +260,7 @@ impl Sweeper {
         let (storage, readers) = (&self.storage, &self.readers);
         let lifetime_us = self.retention.blocks.as_micros() as u64;
         let limit_us = clock::unix_us().saturating_sub(lifetime_us);
-        let _ = storage.say(StorageCommand::ExpireStaged { before: Wall(limit_us) }).await?;
+        let _ = storage.submit(StorageCommand::ExpireStaged { before: Wall(limit_us) }).await?;
         let containers = storage.readers.read(|reader| reader.containers()).await?;
         let owners: BTreeMap<_, _> = containers
             .into_iter()
@@ -268,7 +269,7 @@ impl Sweeper {
         for (workspace, owner) in owners {
             let found = readers.look_up(|reader| reader.workspace(&owner))?;
             if found.is_none_or(|found| found.id != workspace) {
-                let _ = storage.say(StorageCommand::ForgetWorkspace(workspace)).await?;
+                let _ = storage.submit(StorageCommand::ForgetWorkspace(workspace)).await?;
             }
         }
         Ok(())

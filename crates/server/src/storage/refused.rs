@@ -102,7 +102,7 @@ impl Drop for BlockUpload {
         let (storage, at) = (self.storage.clone(), self.at.clone());
         runtime.spawn(async move {
             let workspace = at.workspace;
-            match storage.say(StorageCommand::DropStaged { at }).await {
+            match storage.submit(StorageCommand::DropStaged { at }).await {
                 Ok(Ok(Done::Dropped(files))) => storage.refused.note(workspace, files),
                 Ok(_) => {}
                 Err(why) => {

@@ -77,7 +77,7 @@ fn names(storage: &Storage) -> Vec<String> {
 
 async fn continues(storage: &Storage) {
     let mut tried = 0;
-    while storage.say(make("later")).await.is_err() {
+    while storage.submit(make("later")).await.is_err() {
         tried += 1;
         assert!(tried < 300, "it continues when the rows can be written");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -94,11 +94,11 @@ async fn stops(storage: Storage, thread: JoinHandle<()>) {
 
 async fn refuses(switch: impl Fn(&Disk, bool), why: Unavailable) {
     let Running { storage, thread, disk, _folder: _kept } = running();
-    assert!(storage.say(make("before")).await.expect("the write succeeds").is_ok());
+    assert!(storage.submit(make("before")).await.expect("the write succeeds").is_ok());
     switch(&disk, true);
     const ORDERS: usize = 200;
     for number in 0..ORDERS {
-        let refused = storage.say(make(&format!("late{number}"))).await;
+        let refused = storage.submit(make(&format!("late{number}"))).await;
         assert_eq!(refused, Err(why), "{number}");
     }
     let opened = disk.opened.load(Relaxed);
@@ -124,7 +124,7 @@ async fn on_a_read_only_disk_commands_are_refused_at_once_and_never_carried_out(
 async fn a_stop_works_while_the_disk_is_full() {
     let Running { storage, thread, disk, _folder: _kept } = running();
     disk.is_full.store(true, Relaxed);
-    assert_eq!(storage.say(make("late")).await, Err(Unavailable::Full));
+    assert_eq!(storage.submit(make("late")).await, Err(Unavailable::Full));
     stops(storage, thread).await;
 }
 
@@ -132,7 +132,7 @@ async fn a_stop_works_while_the_disk_is_full() {
 async fn a_command_that_is_on_disk_after_all_is_acknowledged() {
     let Running { storage, thread, disk, _folder: _kept } = running();
     disk.hides_a_commit.store(true, Relaxed);
-    let made = storage.say(make("there")).await.expect("the state on disk decides");
+    let made = storage.submit(make("there")).await.expect("the state on disk decides");
     assert!(matches!(made, Ok(Done::Container(_))), "{made:?}");
     continues(&storage).await;
     assert_eq!(names(&storage), ["there", "later"]);
@@ -172,7 +172,7 @@ async fn on_the_small_disk() {
     drop(SqliteStorage::open(&path, Durability::Disk).expect("the database is created"));
     let (storage, thread) =
         Storage::open(path, ReserveFile::of(&StateDir::new(disk))).expect("the storage opens");
-    assert!(storage.say(make("before")).await.expect("the write succeeds").is_ok());
+    assert!(storage.submit(make("before")).await.expect("the write succeeds").is_ok());
     let ballast = disk.join("ballast");
     let mut file = std::fs::File::create(&ballast).expect("there is space at first");
     while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
@@ -180,7 +180,7 @@ async fn on_the_small_disk() {
     let mut fitted = Vec::new();
     let refused = loop {
         let name = format!("late{}", fitted.len());
-        match storage.say(make(&name)).await {
+        match storage.submit(make(&name)).await {
             Ok(made) => fitted.push(made.map(|_| name).expect("the name is new")),
             Err(refused) => break refused,
         }
@@ -189,7 +189,7 @@ async fn on_the_small_disk() {
     // `Full` when not even the reserve is left.
     let is_full = |refused| matches!(refused, Unavailable::Full | Unavailable::OnReserve);
     assert!(is_full(refused), "{refused}");
-    assert!(storage.say(make("too-late")).await.is_err_and(is_full));
+    assert!(storage.submit(make("too-late")).await.is_err_and(is_full));
     drop(file);
     std::fs::remove_file(ballast).expect("the file can be removed");
     continues(&storage).await;
@@ -203,14 +203,14 @@ async fn on_the_small_disk() {
 #[tokio::test]
 async fn blocks_of_a_refused_upload_are_dropped_when_its_last_request_has_ended() {
     let Running { storage, thread, _folder: _kept, .. } = running();
-    let made = storage.say(make("here")).await.expect("the write succeeds");
+    let made = storage.submit(make("here")).await.expect("the write succeeds");
     let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
     let (workspace, name) = (WorkspaceId(1), "large".into());
     let at = BlobRef { container: container.id, workspace, name };
     let stage = async |block: &str, number| {
         let segment = BlobPart { digest: BlobId([number; 32]), bytes: 5 };
         let command = StorageCommand::Stage { at: at.clone(), block: block.into(), segment };
-        assert!(storage.say(command).await.expect("the write succeeds").is_ok());
+        assert!(storage.submit(command).await.expect("the write succeeds").is_ok());
     };
     let waiting = || {
         let found = storage.readers.look_up(|reader| reader.blocks(container.id, "large"));
@@ -243,13 +243,13 @@ async fn blocks_of_a_refused_upload_are_dropped_when_its_last_request_has_ended(
 #[tokio::test]
 async fn on_the_reserve_a_folder_can_be_emptied_and_not_filled() {
     let Running { storage, thread, _folder: _kept, .. } = running();
-    let made = storage.say(make("here")).await.expect("the write succeeds");
+    let made = storage.submit(make("here")).await.expect("the write succeeds");
     let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
     let workspace = WorkspaceId(1);
     let segment = BlobPart { digest: BlobId([1; 32]), bytes: 5 };
     let at = BlobRef { container: container.id, workspace, name: "job/left".into() };
     let put = StorageCommand::Put { at, segment, about: About::default(), guard: Guard::default() };
-    assert!(storage.say(put).await.expect("the write succeeds").is_ok());
+    assert!(storage.submit(put).await.expect("the write succeeds").is_ok());
     let publish = |folders: &[Vec<(Box<str>, BlobPart)>]| {
         let folder = |files: &Vec<_>| Folder {
             container: container.id,
@@ -261,9 +261,9 @@ async fn on_the_reserve_a_folder_can_be_emptied_and_not_filled() {
     };
     storage.on_reserve.set(true);
     let some = vec![("new".into(), segment)];
-    let filled = storage.say(publish(&[Vec::new(), some])).await;
+    let filled = storage.submit(publish(&[Vec::new(), some])).await;
     assert_eq!(filled, Err(Unavailable::OnReserve));
-    assert_eq!(storage.say(publish(&[Vec::new()])).await, Ok(Ok(Done::Nothing)));
+    assert_eq!(storage.submit(publish(&[Vec::new()])).await, Ok(Ok(Done::Nothing)));
     let all = ListQuery { limit: 10, ..ListQuery::default() };
     let left = storage.readers.look_up(|reader| reader.list(container.id, &all));
     assert_eq!(left.expect("the read succeeds").items, []);

@@ -17,7 +17,7 @@ use crate::readers::Readers;
 
 /// Deletes the files of deleted versions at once, if nothing else references them. Anything that cannot be done now is
 /// left to the garbage collection.
-pub async fn let_go(
+pub async fn release(
     storage: &Storage,
     readers: &Readers,
     workspace: WorkspaceId,
@@ -26,12 +26,12 @@ pub async fn let_go(
     if candidates.is_empty() {
         return;
     }
-    if let Err(failed) = try_let_go(storage, readers, workspace, candidates).await {
+    if let Err(failed) = try_release(storage, readers, workspace, candidates).await {
         warn!(error = %ErrorChain(&failed), "files of deleted versions are kept until the next garbage collection");
     }
 }
 
-async fn try_let_go(
+async fn try_release(
     storage: &Storage,
     readers: &Readers,
     workspace: WorkspaceId,
@@ -53,7 +53,7 @@ async fn try_let_go(
 async fn remove(storage: &Storage, container: &Container) -> Result<(), GarbageError> {
     info!(container = %container.name, "deleting files that no version references");
     // The container may have been deleted already, which is fine.
-    let _ = storage.say(StorageCommand::DeleteContainer { id: container.id }).await?;
+    let _ = storage.submit(StorageCommand::DeleteContainer { id: container.id }).await?;
     Ok(())
 }
 

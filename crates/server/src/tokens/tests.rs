@@ -154,7 +154,8 @@ fn a_token_has_the_claims_that_clients_read() {
 
 #[test]
 fn tokens_are_issued_only_for_known_resources() {
-    let error = keyring().issue(&owner(), "https://vault.azure.net", &audiences(), NOW, &no_users());
+    let error =
+        keyring().issue(&owner(), "https://vault.azure.net", &audiences(), NOW, &no_users());
     let error = error.unwrap_err().to_string();
     assert!(error.contains("\"https://vault.azure.net\""), "{error}");
     assert!(error.contains("https://storage.azure.com"), "{error}");

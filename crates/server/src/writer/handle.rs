@@ -86,10 +86,10 @@ pub struct Handle {
 
 impl Handle {
     /// Sends an input and waits until its changes are on disk.
-    pub async fn say(&self, input: Input) -> Result<InputResult, Unavailable> {
+    pub async fn submit(&self, input: Input) -> Result<InputResult, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let lane = Lane::of(&input);
-        self.entrance.push(lane, Message::Say { input: Box::new(input), reply })?;
+        self.entrance.push(lane, Message::Submit { input: Box::new(input), reply })?;
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 

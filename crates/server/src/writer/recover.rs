@@ -107,7 +107,7 @@ impl Writer {
 
     fn answer_without_writing(&mut self, message: Message, known: &Known, failed: Unavailable) {
         match (message, known) {
-            (Message::Say { input, reply }, known) => {
+            (Message::Submit { input, reply }, known) => {
                 let renewed = match (*input, known) {
                     (Input::Report { node, report }, Known::World)
                         // Only the current server may renew.

@@ -40,10 +40,10 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
             attempts: Vec::new(),
         },
     };
-    assert!(writer.say(report()).await.is_ok());
+    assert!(writer.submit(report()).await.is_ok());
     let mut next = SqliteStore::open(&path, Durability::None).unwrap();
     next.claim(clock::unix_us() / 1_000 + 1_000).unwrap();
-    assert_eq!(writer.say(report()).await, Err(Unavailable::Unconfirmed));
+    assert_eq!(writer.submit(report()).await, Err(Unavailable::Unconfirmed));
     let ended = thread.join().ok().unwrap();
     assert!(matches!(ended, Err(StoreError::Fenced { .. })));
 }
@@ -138,7 +138,7 @@ struct Running {
     writer: Handle,
     thread: Thread,
     disk: Disk,
-    wishes: mpsc::UnboundedReceiver<Effect>,
+    effect_queue: mpsc::UnboundedReceiver<Effect>,
     _folder: tempfile::TempDir,
 }
 
@@ -181,27 +181,27 @@ fn running_in(folder: tempfile::TempDir, is_check_left: bool) -> Running {
         let inner = SqliteStore::open(&path, Durability::None)?;
         Ok((Box::new(OnDisk { inner, disk: its.clone() }) as Box<dyn Store>, is_check_left))
     });
-    let (effects, wishes) = mpsc::unbounded_channel();
+    let (effects, effect_queue) = mpsc::unbounded_channel();
     let live = Arc::new(Live::new(1, Duration::from_secs(40)));
     let catalogue = Arc::new(Catalogue::builtin());
     let started =
         start(open_store, Settings::default(), catalogue, live, effects, disk.on_reserve.clone());
     let (writer, thread) = started.unwrap();
-    Running { writer, thread, disk, wishes, _folder: folder }
+    Running { writer, thread, disk, effect_queue, _folder: folder }
 }
 
 /// A server with a workspace and a cluster with one node, which has joined.
 async fn with_a_node() -> (Running, String) {
     let mut running = running();
     let workspace = Input::workspace(workspace(), "eastus", someone());
-    assert!(running.writer.say(workspace).await.unwrap().is_ok());
-    assert!(running.writer.say(put_cluster("pool", 1)).await.unwrap().is_ok());
-    let action = running.wishes.recv().await.unwrap();
+    assert!(running.writer.submit(workspace).await.unwrap().is_ok());
+    assert!(running.writer.submit(put_cluster("pool", 1)).await.unwrap().is_ok());
+    let action = running.effect_queue.recv().await.unwrap();
     let EffectKind::CreateNode(order) = action.kind else { panic!("{action:?}") };
     let done = Input::EffectDone { effect: action.id, result: Ok(()) };
-    assert!(running.writer.say(done).await.unwrap().is_ok());
+    assert!(running.writer.submit(done).await.unwrap().is_ok());
     let node = order.name.to_string();
-    assert!(running.writer.say(report(&node)).await.unwrap().is_ok());
+    assert!(running.writer.submit(report(&node)).await.unwrap().is_ok());
     (running, node)
 }
 
@@ -211,27 +211,27 @@ async fn on_a_full_disk_changes_are_refused_at_once_and_never_carried_out() {
     disk.is_full.store(true, Relaxed);
     for number in 0..20 {
         let began = Instant::now();
-        let refused = writer.say(put_cluster(&format!("late{number}"), 0)).await;
+        let refused = writer.submit(put_cluster(&format!("late{number}"), 0)).await;
         assert_eq!(refused, Err(Unavailable::Full), "{number}");
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     }
     // Known nodes keep their leases; new ones have to try again.
-    let renewed = writer.say(report(&node)).await;
+    let renewed = writer.submit(report(&node)).await;
     let Ok(Ok(Reply::Desired(desired))) = renewed else { panic!("{renewed:?}") };
     assert!(!desired.end);
-    assert_eq!(writer.say(report("unknown")).await.map(|_| ()), Err(Unavailable::Full));
+    assert_eq!(writer.submit(report("unknown")).await.map(|_| ()), Err(Unavailable::Full));
     assert!(writer.is_there().await.is_ok(), "questions are answered");
 
     disk.is_full.store(false, Relaxed);
     let mut tried = 0;
-    while writer.say(put_cluster("later", 0)).await.is_err() {
+    while writer.submit(put_cluster("later", 0)).await.is_err() {
         tried += 1;
         assert!(tried < 300, "it continues when there is space");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let computes = writer.ask(Lane::Server, |world| world.clusters().len()).await.unwrap();
     assert_eq!(computes, 2, "refused changes were not carried out later");
-    let renewed = writer.say(report(&node)).await;
+    let renewed = writer.submit(report(&node)).await;
     assert!(matches!(renewed, Ok(Ok(Reply::Desired(desired))) if !desired.end));
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
@@ -241,7 +241,7 @@ async fn on_a_full_disk_changes_are_refused_at_once_and_never_carried_out() {
 async fn a_stop_works_while_the_disk_is_full() {
     let Running { writer, thread, disk, _folder: _kept, .. } = with_a_node().await.0;
     disk.is_full.store(true, Relaxed);
-    assert_eq!(writer.say(put_cluster("late", 0)).await.map(|_| ()), Err(Unavailable::Full));
+    assert_eq!(writer.submit(put_cluster("late", 0)).await.map(|_| ()), Err(Unavailable::Full));
     writer.stop();
     tokio::task::spawn_blocking(move || thread.join().ok().unwrap()).await.unwrap().unwrap();
 }
@@ -250,7 +250,7 @@ async fn a_stop_works_while_the_disk_is_full() {
 async fn a_change_that_is_on_disk_after_all_is_acknowledged() {
     let Running { writer, thread, disk, _folder: _kept, .. } = with_a_node().await.0;
     disk.hides_a_commit.store(true, Relaxed);
-    assert!(writer.say(put_cluster("there", 0)).await.unwrap().is_ok());
+    assert!(writer.submit(put_cluster("there", 0)).await.unwrap().is_ok());
     let mut seen = writer.ask(Lane::Server, |world| world.clusters().len()).await;
     while seen.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -274,25 +274,30 @@ async fn a_store_that_was_not_checked_is_not_written_to() {
     };
     let before = state();
 
-    let Running { writer, thread, mut wishes, _folder: folder, .. } = running_in(folder, true);
+    let Running { writer, thread, mut effect_queue, _folder: folder, .. } =
+        running_in(folder, true);
     assert!(thread.waits_for_check);
-    assert_eq!(writer.say(put_cluster("early", 1)).await, Err(Unavailable::Unchecked));
-    assert_eq!(writer.say(Input::Tick).await, Err(Unavailable::Unchecked), "nothing is collected");
-    let renewed = writer.say(report(&node)).await;
+    assert_eq!(writer.submit(put_cluster("early", 1)).await, Err(Unavailable::Unchecked));
+    assert_eq!(
+        writer.submit(Input::Tick).await,
+        Err(Unavailable::Unchecked),
+        "nothing is collected"
+    );
+    let renewed = writer.submit(report(&node)).await;
     let Ok(Ok(Reply::Desired(desired))) = renewed else { panic!("{renewed:?}") };
     assert!(!desired.end, "a known node keeps its lease");
-    assert_eq!(writer.say(report("unknown")).await, Err(Unavailable::Unchecked));
+    assert_eq!(writer.submit(report("unknown")).await, Err(Unavailable::Unchecked));
     assert_eq!(
         writer.ask(Lane::Server, |world| world.clusters().len()).await,
         Ok(1),
         "World can be read"
     );
     assert_eq!(state(), before, "the store is not even claimed");
-    assert!(wishes.try_recv().is_err(), "there are no effects");
+    assert!(effect_queue.try_recv().is_err(), "there are no effects");
 
     writer.checked();
-    assert!(writer.say(put_cluster("later", 1)).await.unwrap().is_ok());
-    assert!(matches!(wishes.recv().await.unwrap().kind, EffectKind::CreateNode(_)));
+    assert!(writer.submit(put_cluster("later", 1)).await.unwrap().is_ok());
+    assert!(matches!(effect_queue.recv().await.unwrap().kind, EffectKind::CreateNode(_)));
     assert!(state().0 > before.0 && state().1 > before.1);
     assert_eq!(writer.ask(Lane::Server, |world| world.clusters().len()).await, Ok(2));
     writer.stop();
@@ -310,26 +315,28 @@ async fn a_store_that_was_not_checked_is_not_written_to() {
 #[tokio::test]
 async fn a_busy_caller_does_not_keep_others_waiting() {
     let Running { writer, thread, _folder: _kept, .. } = running();
-    assert!(writer.say(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
+    assert!(
+        writer.submit(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok()
+    );
     // The writer is busy with this until all requests have arrived.
-    let (let_go, busy) = std::sync::mpsc::channel::<()>();
+    let (resume, busy) = std::sync::mpsc::channel::<()>();
     let (entered, is_busy) = oneshot::channel();
     let asking = writer.clone();
     let question = move |_: &World| entered.send(()).is_ok() && busy.recv().is_ok();
     let held = tokio::spawn(async move { asking.ask(Lane::Server, question).await });
     is_busy.await.unwrap();
     let mut answers = Vec::new();
-    let mut say = |object_id: &str, name: String| {
+    let mut submit = |object_id: &str, name: String| {
         let by = Caller { object_id: object_id.into(), name: object_id.into() };
-        let mut saying = Box::pin(writer.say(put_cluster_by(by, &name, 0)));
+        let mut saying = Box::pin(writer.submit(put_cluster_by(by, &name, 0)));
         assert!(saying.as_mut().now_or_never().is_none(), "the request waits from here on");
         answers.push(saying);
     };
     for number in 0..400 {
-        say("noisy", format!("noisy{number}"));
+        submit("noisy", format!("noisy{number}"));
     }
-    say("quiet", "quiet".to_owned());
-    let_go.send(()).unwrap();
+    submit("quiet", "quiet".to_owned());
+    resume.send(()).unwrap();
     assert_eq!(held.await.unwrap(), Ok(true));
     for answer in answers {
         assert!(answer.await.unwrap().is_ok());
@@ -352,22 +359,24 @@ async fn a_busy_caller_does_not_keep_others_waiting() {
 async fn on_the_reserve_only_requests_that_end_things_are_accepted() {
     let (running, node) = with_a_node().await;
     running.disk.on_reserve.set(true);
-    assert_eq!(running.writer.say(put_cluster("more", 0)).await, Err(Unavailable::OnReserve));
-    assert!(running.writer.say(report(&node)).await.unwrap().is_ok());
+    assert_eq!(running.writer.submit(put_cluster("more", 0)).await, Err(Unavailable::OnReserve));
+    assert!(running.writer.submit(report(&node)).await.unwrap().is_ok());
     let delete = Input::DeleteCluster { workspace: workspace(), name: "pool".into() };
-    assert!(running.writer.say(delete).await.unwrap().is_ok());
+    assert!(running.writer.submit(delete).await.unwrap().is_ok());
     running.disk.on_reserve.set(false);
-    assert!(running.writer.say(put_cluster("more", 0)).await.unwrap().is_ok());
+    assert!(running.writer.submit(put_cluster("more", 0)).await.unwrap().is_ok());
 }
 
 /// The rest of the batch used to be dropped, and its callers were told that the server was stopping.
 #[tokio::test]
 async fn an_input_that_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_is_done() {
-    let Running { writer, thread, disk, mut wishes, _folder: _kept } = running();
-    assert!(writer.say(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
+    let Running { writer, thread, disk, mut effect_queue, _folder: _kept } = running();
+    assert!(
+        writer.submit(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok()
+    );
     disk.is_unreadable.store(true, Relaxed);
     // The writer is busy with this until all requests have arrived.
-    let (let_go, busy) = std::sync::mpsc::channel::<()>();
+    let (resume, busy) = std::sync::mpsc::channel::<()>();
     let (entered, is_busy) = oneshot::channel();
     let asking = writer.clone();
     let question = move |_: &World| entered.send(()).is_ok() && busy.recv().is_ok();
@@ -375,13 +384,13 @@ async fn an_input_that_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_
     is_busy.await.unwrap();
     let cancel = || Input::CancelJob { workspace: workspace(), name: "j".into(), known: None };
     let mut inputs = [put_cluster("one", 0), cancel(), put_cluster("two", 1), cancel()].into_iter();
-    let mut answers: Vec<_> = inputs.by_ref().map(|input| Box::pin(writer.say(input))).collect();
+    let mut answers: Vec<_> = inputs.by_ref().map(|input| Box::pin(writer.submit(input))).collect();
     for answer in &mut answers {
         assert!(answer.as_mut().now_or_never().is_none(), "the request waits from here on");
     }
     let mut question = Box::pin(writer.ask(Lane::Anonymous, |world| world.clusters().len()));
     assert!(question.as_mut().now_or_never().is_none());
-    let_go.send(()).unwrap();
+    resume.send(()).unwrap();
     assert_eq!(held.await.unwrap(), Ok(true));
     let answers = futures_util::future::join_all(answers).await;
     let are_done = answers.iter().map(|it| it.as_ref().map(Result::is_ok).map_err(|why| *why));
@@ -389,11 +398,11 @@ async fn an_input_that_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_
     assert_eq!(are_done.collect::<Vec<_>>(), [Ok(true), unreadable, Ok(true), unreadable]);
     assert!(question.await.is_ok(), "a question is answered as well");
     // The effect arrives when it is queued, and again when the store is opened again.
-    let first = wishes.recv().await.unwrap();
+    let first = effect_queue.recv().await.unwrap();
     assert!(matches!(first.kind, EffectKind::CreateNode(_)));
-    assert_eq!(wishes.recv().await.unwrap().id, first.id);
+    assert_eq!(effect_queue.recv().await.unwrap().id, first.id);
     disk.is_unreadable.store(false, Relaxed);
-    let refused = writer.say(cancel()).await.unwrap().unwrap_err();
+    let refused = writer.submit(cancel()).await.unwrap().unwrap_err();
     assert_eq!(refused.kind, muster_core::RefusalKind::NotFound);
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
@@ -403,10 +412,10 @@ async fn an_input_that_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_
 #[tokio::test]
 async fn a_question_hears_that_no_rows_can_be_read() {
     let Running { writer, thread, disk, _folder: _kept, .. } = running();
-    assert!(writer.say(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
+    assert!(writer.submit(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
     disk.has_no_rows.store(true, Relaxed);
     disk.is_full.store(true, Relaxed);
-    assert_eq!(writer.say(put_cluster("late", 0)).await, Err(Unavailable::Full));
+    assert_eq!(writer.submit(put_cluster("late", 0)).await, Err(Unavailable::Full));
     let asked = writer.ask(Lane::Anonymous, |world| world.clusters().len()).await;
     assert_eq!(asked, Err(Unavailable::Unreadable));
     disk.has_no_rows.store(false, Relaxed);

@@ -39,7 +39,7 @@ async fn scene() -> Scene {
         Input::PutCluster { workspace, name, wanted: Box::new(wanted), by: by() },
         Input::SubmitJob(Box::new(request)),
     ] {
-        app.writer.say(input).await.expect("the write succeeds").expect("the input is accepted");
+        app.writer.submit(input).await.expect("the write succeeds").expect("the input is accepted");
     }
     let view =
         app.readers.look_up(|reader| reader.job(&home(), "here")).expect("the read succeeds");
@@ -55,13 +55,13 @@ impl Scene {
     async fn put(&self, blobs: &[&str]) {
         let (workspace, name) = (self.job.workspace, own_container(self.job.workspace, false));
         let make = StorageCommand::MakeContainer { name: name.into(), workspace, owner: home() };
-        let made = say(&self.app, make).await.expect("a container");
+        let made = submit(&self.app, make).await.expect("a container");
         let Done::Container(container) = made else { panic!("{made:?}") };
         for name in blobs {
             let at = BlobRef { container: container.id, workspace, name: (*name).into() };
             let segment = BlobPart { digest: BlobId([1; 32]), bytes: 5 };
             let (about, guard) = (About::default(), Guard::default());
-            say(&self.app, StorageCommand::Put { at, segment, about, guard })
+            submit(&self.app, StorageCommand::Put { at, segment, about, guard })
                 .await
                 .expect("a blob");
         }

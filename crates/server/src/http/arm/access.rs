@@ -21,18 +21,19 @@ pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Res
         ("GET", AccessRoute::User { name }) => user(call, &name),
         ("PUT", AccessRoute::User { name }) => create_user(call, name).await,
         ("DELETE", AccessRoute::User { name }) => {
-            say(call, AccessRequest::DeleteUser { user: name }).await?;
+            submit(call, AccessRequest::DeleteUser { user: name }).await?;
             Ok(StatusCode::OK.into_response())
         }
         ("POST", AccessRoute::RotateKey { name }) => rotate(call, name).await,
-        ("POST", AccessRoute::RevokeKey { name }) => {
-            answer_user(say(call, AccessRequest::SetKey { user: name, digest: None }).await?, None)
-        }
+        ("POST", AccessRoute::RevokeKey { name }) => answer_user(
+            submit(call, AccessRequest::SetKey { user: name, digest: None }).await?,
+            None,
+        ),
         ("GET", AccessRoute::RoleAssignments(scope)) => roles(call, scope),
         ("GET", AccessRoute::RoleAssignment { scope, name }) => role(call, &scope, &name),
         ("PUT", AccessRoute::RoleAssignment { scope, name }) => assign(call, scope, name).await,
         ("DELETE", AccessRoute::RoleAssignment { scope, name }) => {
-            match say(call, AccessRequest::RemoveRole { name, scope }).await? {
+            match submit(call, AccessRequest::RemoveRole { name, scope }).await? {
                 Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
                 reply => answer_role(call, reply, None, StatusCode::OK),
             }
@@ -48,8 +49,8 @@ pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Res
     }
 }
 
-async fn say(call: &Call, request: AccessRequest) -> Result<Reply, Failed> {
-    call.tell(Input::ChangeAccess(Box::new(request))).await
+async fn submit(call: &Call, request: AccessRequest) -> Result<Reply, Failed> {
+    call.submit(Input::ChangeAccess(Box::new(request))).await
 }
 
 fn me(call: &Call) -> Response {
@@ -87,13 +88,13 @@ async fn create_user(call: &Call, name: Box<str>) -> Result<Response, Failed> {
     let (key, digest) = new_key()?;
     let object_id = tokens::new_id().map_err(no_random)?.into();
     let new = NewUser { name, kind, object_id, digest };
-    answer_user(say(call, AccessRequest::CreateUser(new)).await?, Some(&key))
+    answer_user(submit(call, AccessRequest::CreateUser(new)).await?, Some(&key))
 }
 
 async fn rotate(call: &Call, user: Box<str>) -> Result<Response, Failed> {
     let (key, digest) = new_key()?;
     let request = AccessRequest::SetKey { user, digest: Some(digest) };
-    answer_user(say(call, request).await?, Some(&key))
+    answer_user(submit(call, request).await?, Some(&key))
 }
 
 fn new_key() -> Result<(String, muster_core::model::KeyDigest), Failed> {
@@ -138,7 +139,7 @@ async fn assign(call: &Call, scope: Scope, name: Box<str>) -> Result<Response, F
     let (role, object_id) = access::parse_role_assignment(&call.body)?;
     let wanted = RoleAssignment { name, object_id, role, scope, created_at: Wall(0) };
     let note = absence(call, &wanted.scope).await?;
-    let reply = say(call, AccessRequest::AssignRole(wanted)).await?;
+    let reply = submit(call, AccessRequest::AssignRole(wanted)).await?;
     answer_role(call, reply, note, StatusCode::CREATED)
 }
 

@@ -194,7 +194,7 @@ async fn put(call: &Call, named: Named, version: Box<str>) -> Result<Response, F
     check_files(call, &home, named.kind, &wanted)?;
     let asset::VersionRequest { spec, is_archived } = wanted;
     let action = AssetAction::Put { version, wanted: spec, is_archived };
-    match call.tell(request(call, named, action)).await? {
+    match call.submit(request(call, named, action)).await? {
         Reply::Asset { asset, is_new } => {
             let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
             Ok(document(status, &asset::resource(&home.key, &asset)?))
@@ -254,7 +254,7 @@ async fn put_container(call: &Call, named: Named) -> Result<Response, Failed> {
     let home = home(call, &named.workspace).await?;
     let (kind, name) = (named.kind, named.name.clone());
     let action = AssetAction::PutContainer { wanted, is_archived };
-    let status = match call.tell(request(call, named, action)).await? {
+    let status = match call.submit(request(call, named, action)).await? {
         Reply::AssetContainer { is_new: true } => StatusCode::CREATED,
         Reply::AssetContainer { is_new: false } => StatusCode::OK,
         other => return Err(unexpected(&other)),
@@ -265,9 +265,9 @@ async fn put_container(call: &Call, named: Named) -> Result<Response, Failed> {
 async fn delete(call: &Call, named: Named, action: AssetAction) -> Result<Response, Failed> {
     let home = home(call, &named.workspace).await?;
     let files = files_of(call, &home, &named, action.version()).await?;
-    match call.tell(request(call, named, action)).await? {
+    match call.submit(request(call, named, action)).await? {
         Reply::Noted => {
-            storage::let_go(&call.app.storage, &call.app.readers, home.id, &files).await;
+            storage::release(&call.app.storage, &call.app.readers, home.id, &files).await;
             Ok(StatusCode::OK.into_response())
         }
         Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),

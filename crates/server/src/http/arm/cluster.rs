@@ -80,7 +80,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         wanted: Box::new(wanted),
         by: call.caller.clone(),
     };
-    let reply = call.say(&workspace, input).await?;
+    let reply = call.submit_in(&workspace, input).await?;
     let Reply::Cluster { cluster, operation, is_new } = reply else {
         return Err(unexpected(&reply));
     };
@@ -103,7 +103,7 @@ pub async fn patch(
         name: name.to_string(),
         wanted: Box::new(wanted),
     };
-    let reply = call.say(&workspace, input).await?;
+    let reply = call.submit_in(&workspace, input).await?;
     let Reply::Cluster { cluster, operation, .. } = reply else {
         return Err(unexpected(&reply));
     };
@@ -144,7 +144,7 @@ pub async fn delete(
 ) -> Result<Response, Failed> {
     check_action(call.query.get("underlyingResourceAction"))?;
     let input = Input::DeleteCluster { workspace: workspace.clone(), name: name.to_string() };
-    let reply = call.say(&workspace, input).await?;
+    let reply = call.submit_in(&workspace, input).await?;
     super::workspace::deleting(call, &workspace.subscription, reply)
 }
 
@@ -208,7 +208,7 @@ pub async fn act(
     };
     let input =
         Input::PowerInstance { workspace: workspace.clone(), name: name.to_string(), power };
-    let reply = call.say(&workspace, input).await?;
+    let reply = call.submit_in(&workspace, input).await?;
     let Reply::InstanceChanging { operation, .. } = reply else {
         return Err(unexpected(&reply));
     };
@@ -225,7 +225,7 @@ pub async fn evict(
 ) -> Result<Response, Failed> {
     let (cluster, name) = (compute.to_string(), node.to_string());
     let input = Input::EvictNode { workspace: workspace.clone(), cluster, node: name };
-    match call.say(&workspace, input).await? {
+    match call.submit_in(&workspace, input).await? {
         Reply::Evicting { within } => {
             Ok(document(StatusCode::OK, &compute::Eviction::new(&node, within)))
         }

@@ -52,7 +52,7 @@ fn own(account: &str) -> Own<'_> {
 pub async fn home(call: &Call, key: &WorkspaceKey) -> Result<Workspace, Failed> {
     let find = || call.app.readers.look_up(|reader| reader.workspace(key));
     let found = match find()? {
-        None if call.may_make(key) => {
+        None if call.may_create_workspace(key) => {
             call.create_workspace(key, &call.app.location).await?;
             find()?
         }
@@ -80,8 +80,8 @@ pub async fn ensure(call: &Call, home: &Workspace, container: &str) -> Result<()
     }
     let (name, owner) = (container.into(), home.key.clone());
     let command = StorageCommand::MakeContainer { name, workspace: home.id, owner };
-    let said = call.app.storage.say(command).await;
-    match said.map_err(|why| ArmError::unavailable(why.to_string()))? {
+    let found = call.app.storage.submit(command).await;
+    match found.map_err(|why| ArmError::unavailable(why.to_string()))? {
         Ok(_) => Ok(()),
         // The response does not reveal which workspace has it.
         Err(_) => {
@@ -146,7 +146,7 @@ async fn put(call: &Call, key: WorkspaceKey, name: Box<str>) -> Result<Response,
     }
     let (wanted, by) = (Box::new(wanted.spec), call.caller.clone());
     match call
-        .tell(Input::PutDatastore { workspace: key.clone(), name: name.clone(), wanted, by })
+        .submit(Input::PutDatastore { workspace: key.clone(), name: name.clone(), wanted, by })
         .await?
     {
         Reply::Datastore(_) => {}
@@ -170,7 +170,7 @@ async fn delete(call: &Call, key: WorkspaceKey, name: Box<str>) -> Result<Respon
     if !is_there {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    call.tell(Input::DeleteDatastore { workspace: key, name }).await?;
+    call.submit(Input::DeleteDatastore { workspace: key, name }).await?;
     Ok(StatusCode::OK.into_response())
 }
 
@@ -233,16 +233,16 @@ async fn collect_garbage(call: &Call) -> Result<Response, Failed> {
     if let Some(seconds) = wanted.block_seconds {
         retention.blocks = Duration::from_secs(seconds.into());
     }
-    let swept =
+    let collected =
         storage::gc(&app.storage, &app.blobs, &app.readers, retention, wanted.dry_run).await;
-    let swept = swept.map_err(|failed| {
+    let collected = collected.map_err(|failed| {
         if let storage::GarbageError::BackUp = failed {
             return ArmError::unavailable(failed.to_string());
         }
         tracing::error!(error = %ErrorChain(&failed), "cannot look for unreferenced files");
         ArmError::unavailable("the files could not be examined; see the server's log")
     })?;
-    let Removed { files, bytes, kept } = swept;
-    let swept = Collected { files, bytes, kept, dry_run: wanted.dry_run };
-    Ok(document(StatusCode::OK, &swept))
+    let Removed { files, bytes, kept } = collected;
+    let collected = Collected { files, bytes, kept, dry_run: wanted.dry_run };
+    Ok(document(StatusCode::OK, &collected))
 }

@@ -183,7 +183,7 @@ async fn delete(call: &Call, home: &Home, name: &str) -> Result<Response, Failed
         Err(failed) => return Err(failed),
     };
     check_own(call, &found.deployment)?;
-    call.tell(Input::DeleteDeployment { group: home.scope(), name: name.into() }).await?;
+    call.submit(Input::DeleteDeployment { group: home.scope(), name: name.into() }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -247,7 +247,7 @@ async fn carry_out(
         outputs: plan.outputs.map(|outputs| outputs.as_str().into()),
         is_trial,
     };
-    match call.tell(Input::Deploy(Box::new(request))).await? {
+    match call.submit(Input::Deploy(Box::new(request))).await? {
         Reply::Deployment(deployment) => Ok((*deployment, Vec::new())),
         Reply::Tried { deployment, foreseen } => Ok((*deployment, foreseen)),
         other => Err(unexpected(&other)),

@@ -26,8 +26,8 @@ pub async fn handle(call: &Call, method: &str, route: HostRoute) -> Result<Respo
     }
 }
 
-async fn say(call: &Call, request: HostRequest) -> Result<Reply, Failed> {
-    call.tell(Input::ChangeHosts(Box::new(request))).await
+async fn submit(call: &Call, request: HostRequest) -> Result<Reply, Failed> {
+    call.submit(Input::ChangeHosts(Box::new(request))).await
 }
 
 fn shown(call: &Call, found: &Host) -> HostDocument {
@@ -60,7 +60,7 @@ async fn act(call: &Call, name: &str, action: HostAction) -> Result<Response, Fa
         HostAction::GiveUp => return remove(call, name, true).await,
     };
     let name = host::host_name(name)?;
-    match say(call, HostRequest::SetState { name, state }).await? {
+    match submit(call, HostRequest::SetState { name, state }).await? {
         Reply::Host(host) => Ok(document(StatusCode::OK, &shown(call, &host))),
         other => Err(unexpected(&other)),
     }
@@ -68,7 +68,7 @@ async fn act(call: &Call, name: &str, action: HostAction) -> Result<Response, Fa
 
 async fn remove(call: &Call, name: &str, is_forced: bool) -> Result<Response, Failed> {
     let name = host::host_name(name)?;
-    say(call, HostRequest::Remove { name, is_forced }).await?;
+    submit(call, HostRequest::Remove { name, is_forced }).await?;
     Ok(StatusCode::OK.into_response())
 }
 
@@ -80,7 +80,7 @@ async fn issue(call: &Call) -> Result<Response, Failed> {
         Failed(ArmError::internal("no-random-numbers"))
     })?;
     let host::TicketRequest { intent, host, good_for } = wanted;
-    match say(call, HostRequest::IssueTicket { digest, intent, host, good_for }).await? {
+    match submit(call, HostRequest::IssueTicket { digest, intent, host, good_for }).await? {
         Reply::Ticket(ticket) => {
             let token = JoinToken { secret, authority: call.app.offer.authority.clone() };
             let document = host::token(&ticket, token.to_string(), &call.app.base_url);

@@ -33,7 +33,7 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         tree::check_code(&call.app, &workspace, code).await?;
     }
     removal::clear_name(&call.app, &workspace, &name).await.map_err(unremoved)?;
-    let reply = call.say(&workspace, Input::SubmitJob(Box::new(request))).await?;
+    let reply = call.submit_in(&workspace, Input::SubmitJob(Box::new(request))).await?;
     let Reply::JobAccepted { job, is_new } = reply else { return Err(unexpected(&reply)) };
     if !is_new {
         let view = find(call, &workspace, &name).await?;
@@ -61,7 +61,7 @@ pub async fn check(
     name: Box<str>,
 ) -> Result<Response, Failed> {
     let (request, _) = request(call, &workspace, &name).await?;
-    match call.say(&workspace, Input::CheckJob(Box::new(request))).await? {
+    match call.submit_in(&workspace, Input::CheckJob(Box::new(request))).await? {
         Reply::Noted => Ok(StatusCode::NO_CONTENT.into_response()),
         other => Err(unexpected(&other)),
     }
@@ -233,14 +233,14 @@ pub async fn delete(
     }
     let (key, wanted) = (workspace.clone(), name.clone());
     let edit = JobEdit { workspace, name, action: JobAction::Delete, known: None };
-    let told = call.tell(Input::EditJob(Box::new(edit))).await;
-    if let (Err(Failed(refused)), Some(job)) = (&told, &job)
+    let outcome = call.submit(Input::EditJob(Box::new(edit))).await;
+    if let (Err(Failed(refused)), Some(job)) = (&outcome, &job)
         // After an internal error, the job may have been deleted.
         && refused.status != StatusCode::INTERNAL_SERVER_ERROR.as_u16()
     {
         removal::give_up(app, job.id).await;
     }
-    match told? {
+    match outcome? {
         Reply::Noted => {
             if let Some(job) = &job {
                 removal::finish(app, job).await;
@@ -273,7 +273,7 @@ pub(super) async fn patch(
 ) -> Result<Response, Failed> {
     let action = JobAction::Patch(job::parse_patch(&call.body)?);
     let edit = JobEdit { workspace: workspace.clone(), name: run.clone(), action, known: None };
-    match call.tell(Input::EditJob(Box::new(edit))).await? {
+    match call.submit(Input::EditJob(Box::new(edit))).await? {
         Reply::Noted => super::history::run(call, workspace, run).await,
         other => Err(unexpected(&other)),
     }
@@ -286,7 +286,7 @@ pub async fn cancel(
 ) -> Result<Response, Failed> {
     let input =
         Input::CancelJob { workspace: workspace.clone(), name: name.to_string(), known: None };
-    match call.say(&workspace, input).await? {
+    match call.submit_in(&workspace, input).await? {
         Reply::CancelAccepted => Ok(StatusCode::OK.into_response()),
         other => Err(unexpected(&other)),
     }

@@ -121,7 +121,7 @@ impl Names<'_> {
                 }
                 None => {
                     let source = asset::source_elsewhere(url, kind)?;
-                    if self.app.nodes_stay_in {
+                    if self.app.nodes_are_restricted {
                         return Err(NO_EGRESS.to_owned());
                     }
                     source

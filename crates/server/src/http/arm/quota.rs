@@ -40,7 +40,7 @@ pub async fn update(call: &Call, subscription: &str, location: &str) -> Result<R
     let limits = quota::parse_update(&call.body, region)?;
     let scope = QuotaScope::new(subscription, location);
     let input = Input::SetQuota { scope, limits };
-    let reply = call.tell(input).await?;
+    let reply = call.submit(input).await?;
     let Reply::Quota { quota, verdicts } = reply else { return Err(unexpected(&reply)) };
     let defaults = call.app.default_limits;
     let updated = verdicts.iter().map(|(name, verdict)| {

@@ -23,7 +23,7 @@ const CODE_BYTES_MAX: u64 = 2 << 30;
 pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Response, Failed> {
     let id: TreeId = id.parse().map_err(|_| no_digest("id", &id))?;
     let workspace = match workspace_id(&call.app, &key) {
-        Err(_) if call.may_make(&key) => {
+        Err(_) if call.may_create_workspace(&key) => {
             call.create_workspace(&key, &call.app.location).await?;
             workspace_id(&call.app, &key)?
         }

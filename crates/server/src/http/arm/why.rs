@@ -68,7 +68,7 @@ fn with_advice(
 ) -> WhyDocument {
     for (shown, reason) in found.value.iter_mut().zip(reasons) {
         let needs = needs(workspace, &reason.remedy());
-        shown.ask = needs.and_then(|(action, scope)| whom(call, action, &scope));
+        shown.ask = needs.and_then(|(action, scope)| whom_to_ask(call, action, &scope));
     }
     found
 }
@@ -96,7 +96,7 @@ fn needs(workspace: &WorkspaceKey, remedy: &Remedy) -> Option<(Action, Scope)> {
 }
 
 /// The users who have the permission; `None` if the caller has it.
-fn whom(call: &Call, action: Action, scope: &Scope) -> Option<String> {
+fn whom_to_ask(call: &Call, action: Action, scope: &Scope) -> Option<String> {
     if call.may(action, scope) {
         return None;
     }

@@ -22,7 +22,7 @@ pub async fn get(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     };
     let found = call.app.readers.read(read.clone()).await?;
     let found = match found {
-        None if call.may_make(&key) => {
+        None if call.may_create_workspace(&key) => {
             call.create_workspace(&key, &call.app.location).await?;
             call.app.readers.read(read).await?
         }
@@ -56,20 +56,20 @@ pub async fn put(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
         wanted.location = Some(call.app.location.clone());
     }
     let (wanted, by) = (Box::new(wanted), call.caller.clone());
-    call.tell(Input::PutWorkspace { key: key.clone(), wanted, by }).await?;
+    call.submit(Input::PutWorkspace { key: key.clone(), wanted, by }).await?;
     get(call, key).await
 }
 
 pub async fn patch(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let wanted = Box::new(workspace::parse_request(&call.body)?);
-    call.tell(Input::PatchWorkspace { key: key.clone(), wanted }).await?;
+    call.submit(Input::PatchWorkspace { key: key.clone(), wanted }).await?;
     get(call, key).await
 }
 
 /// Deletes a workspace with all its computes, in the background.
 pub async fn delete(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     let subscription = key.subscription.clone();
-    let reply = call.tell(Input::DeleteWorkspace { key }).await?;
+    let reply = call.submit(Input::DeleteWorkspace { key }).await?;
     deleting(call, &subscription, reply)
 }
 

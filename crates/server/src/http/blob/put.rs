@@ -9,7 +9,7 @@ use muster_wire::blob::{
     parse_block_list,
 };
 
-use super::{Call, kept_badly, lost, refused, stamp, unavailable, unreadable};
+use super::{Call, lost, refused, stamp, storage_failure, unavailable, unreadable};
 use crate::blobs::Held;
 use crate::http::{body, trees};
 use crate::room::Kind;
@@ -52,7 +52,7 @@ pub async fn block(call: &Call<'_>, name: &str, content: Body) -> Result<Respons
     let held = taken.map_err(|failed| refuse_upload(&upload, failed))?;
     let segment = BlobPart { digest: held.digest, bytes: held.bytes };
     let command = StorageCommand::Stage { at: call.at(name), block: block.into(), segment };
-    say(call, command).await?;
+    submit(call, command).await?;
     Ok(StatusCode::CREATED.into_response())
 }
 
@@ -110,13 +110,13 @@ async fn hold(
         let mut held = Vec::with_capacity(parts.len());
         for (block, segment) in &parts {
             let found = blobs.hold(workspace, segment.digest, segment.bytes);
-            match found.map_err(|failed| kept_badly(&failed))? {
+            match found.map_err(|failed| storage_failure(&failed))? {
                 Some(found) => held.push(found),
                 None => return Err(no_block(&block.id)),
             }
         }
         let digests = parts.iter().map(|(_, segment)| segment.digest);
-        blobs.sync_folders(workspace, digests).map_err(|failed| kept_badly(&failed))?;
+        blobs.sync_folders(workspace, digests).map_err(|failed| storage_failure(&failed))?;
         Ok(held)
     });
     held.await.map_err(|_| StorageError::internal())?
@@ -135,7 +135,7 @@ pub async fn properties(call: &Call<'_>, name: &str) -> Result<Response, Storage
 }
 
 pub async fn delete(call: &Call<'_>, name: &str) -> Result<Response, StorageError> {
-    say(call, StorageCommand::Delete { at: call.at(name), guard: guard(call)? }).await?;
+    submit(call, StorageCommand::Delete { at: call.at(name), guard: guard(call)? }).await?;
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
@@ -143,8 +143,8 @@ fn guard(call: &Call<'_>) -> Result<Guard, StorageError> {
     Ok(Guard { may_only_create: call.holder.may_only_create, ..call.asked.guard()? })
 }
 
-async fn say(call: &Call<'_>, command: StorageCommand) -> Result<Done, StorageError> {
-    call.app.storage.say(command).await.map_err(unavailable)?.map_err(refused)
+async fn submit(call: &Call<'_>, command: StorageCommand) -> Result<Done, StorageError> {
+    call.app.storage.submit(command).await.map_err(unavailable)?.map_err(refused)
 }
 
 async fn changed(
@@ -152,7 +152,7 @@ async fn changed(
     command: StorageCommand,
     status: StatusCode,
 ) -> Result<Response, StorageError> {
-    let Done::Blob { tag, changed } = say(call, command).await? else {
+    let Done::Blob { tag, changed } = submit(call, command).await? else {
         return Err(StorageError::internal());
     };
     let mut response = status.into_response();

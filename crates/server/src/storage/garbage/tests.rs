@@ -13,28 +13,28 @@ use crate::room::Kind;
 use crate::run::in_test::InTest;
 use crate::storage::BlockUpload;
 
-fn sweeper(app: &App) -> Sweeper {
+fn collector(app: &App) -> Collector {
     let (storage, blobs) = (app.storage.clone(), app.blobs.clone());
     let (readers, retention) = (app.readers.clone(), app.retention);
-    Sweeper { storage, blobs, readers, retention }
+    Collector { storage, blobs, readers, retention }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_between_two_rounds_is_told_so_that_the_next_looks_at_everything() {
     let server = InTest::open(Limits::default()).await;
-    let mut sweeper = sweeper(&server.app());
+    let mut collector = collector(&server.app());
     let mut wanted = ReferencedBytes::default();
-    assert!(!sweeper.drop_refused(&mut wanted).await, "nothing failed");
+    assert!(!collector.drop_refused(&mut wanted).await, "nothing failed");
     // The lists of jobs cannot be read any more.
     let open = |path: &Path| Ok(Box::new(SqliteReader::open(path)?) as Box<dyn Reader>);
-    sweeper.readers = Readers::new("/nowhere".into(), open);
-    assert!(sweeper.drop_refused(&mut wanted).await);
+    collector.readers = Readers::new("/nowhere".into(), open);
+    assert!(collector.drop_refused(&mut wanted).await);
     assert!(is_next_whole(false, &Ok(Removed::default()), true));
 }
 
 #[test]
 fn a_round_that_failed_or_could_not_begin_is_made_up_for() {
-    let next = |is_whole, swept| is_next_whole(is_whole, &swept, false);
+    let next = |is_whole, collected| is_next_whole(is_whole, &collected, false);
     for is_whole in [true, false] {
         assert!(!next(is_whole, Ok(Removed::default())));
         assert!(next(is_whole, Err(GarbageError::Panicked)));
@@ -66,7 +66,7 @@ async fn submit_with_code(app: &App, code: TreeId) -> WorkspaceId {
         Input::PutCluster { workspace, name, wanted: Box::new(wanted), by: by() },
         Input::SubmitJob(Box::new(request)),
     ] {
-        app.writer.say(input).await.expect("it is written").expect("it is in order");
+        app.writer.submit(input).await.expect("it is written").expect("it is in order");
     }
     let found = app.readers.look_up(|reader| reader.workspace(&home())).expect("it reads");
     found.expect("it is there").id
@@ -96,24 +96,24 @@ async fn of_a_refused_upload_goes_only_what_nothing_else_is_made_of() {
     assert_eq!(listed.expect("it is a list").missing, []);
 
     let make = StorageCommand::MakeContainer { name: "own".into(), workspace, owner: home() };
-    let made = app.storage.say(make).await.expect("it is written");
+    let made = app.storage.submit(make).await.expect("it is written");
     let Ok(Done::Container(container)) = made else { panic!("{made:?}") };
     let at = |name: &str| BlobRef { container: container.id, workspace, name: name.into() };
     let segment = |digest| BlobPart { digest, bytes: 4 };
     let (about, guard) = (About::default(), Guard::default());
     let put = StorageCommand::Put { at: at("other"), segment: segment(blob), about, guard };
-    assert!(app.storage.say(put).await.expect("it is written").is_ok());
+    assert!(app.storage.submit(put).await.expect("it is written").is_ok());
     // Files are removed that were there before their blocks were staged; a file's time is as exact as the clock ticks.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let upload = BlockUpload::begin(&app.storage, at("large"));
     for (block, digest) in [("YQ==", alone), ("Yg==", blob), ("Yw==", code)] {
         let stage = StorageCommand::Stage { at: at("large"), block: block.into(), segment: segment(digest) };
-        assert!(app.storage.say(stage).await.expect("it is written").is_ok());
+        assert!(app.storage.submit(stage).await.expect("it is written").is_ok());
     }
     upload.refuse();
     drop(upload);
     app.storage.refused.news().await;
-    assert!(!sweeper(&app).drop_refused(&mut ReferencedBytes::default()).await, "nothing failed");
+    assert!(!collector(&app).drop_refused(&mut ReferencedBytes::default()).await, "nothing failed");
     let is_there =
         |digest| app.blobs.open(workspace, &digest).expect("it can be looked at").is_some();
     assert_eq!([alone, blob, code].map(is_there), [false, true, true]);
