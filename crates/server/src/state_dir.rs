@@ -48,7 +48,7 @@ pub struct StateDir {
 pub struct Connection {
     pub url: String,
     pub port: u16,
-    /// The URL of the second listener.
+    /// The port of the second listener.
     #[serde(default)]
     pub files_port: u16,
     pub pid: u32,
