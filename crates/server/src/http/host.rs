@@ -77,7 +77,7 @@ pub async fn join(
         Ok(Err(refused)) if refused.kind == RefusalKind::NotFound => {
             slowed(&app, source, refused.message.to_string()).await
         }
-        Ok(Err(refused)) => join_refused(&refused),
+        Ok(Err(refused)) => refusal_response(&refused),
         Err(unavailable) => busy(&unavailable),
     }
 }
@@ -120,7 +120,7 @@ pub async fn sync(
         Ok(Err(refused)) if refused.kind == RefusalKind::NotFound => {
             return wrong_key(&app, source).await;
         }
-        Ok(Err(refused)) => return join_refused(&refused),
+        Ok(Err(refused)) => return refusal_response(&refused),
         Err(unavailable) => return busy(&unavailable),
     }
     roster.hear(&host.name, &request, Instant::now());
@@ -189,7 +189,7 @@ fn not_read(bad: &BadBody) -> Response {
     (StatusCode::BAD_REQUEST, ErrorChain(bad).to_string()).into_response()
 }
 
-fn join_refused(refused: &Refused) -> Response {
+fn refusal_response(refused: &Refused) -> Response {
     let status = match refused.kind {
         RefusalKind::Invalid => StatusCode::BAD_REQUEST,
         _ => StatusCode::CONFLICT,
