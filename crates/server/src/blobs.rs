@@ -222,13 +222,14 @@ impl Blobs {
         }
         let missing = self.missing(workspace, &tree)?;
         let as_blob = BlobId(wanted.0);
-        // What is there already needs no room: a job whose code was sent before can be submitted again.
+        // Existing files need no room: a job whose code was sent before can be submitted again.
         if !missing.is_empty() || !self.has(workspace, &as_blob)? {
-            // Files may be mostly holes, so what each takes is checked when it comes; that there is no room at all is said now.
+            // Files may consist mostly of holes, so the space of each is checked when it arrives. A disk without any
+            // space is reported now.
             self.check_room(0, kind)?;
             self.check_share(workspace, u64::from(!missing.is_empty()))?;
             if missing.is_empty() {
-                // The names of files are on disk before the list is.
+                // The names of the files are on disk before the list is.
                 self.sync_folders(workspace, tree.files().iter().map(|file| file.digest))?;
                 let mut incoming = self.begin(workspace, Some(text.len() as u64), kind)?;
                 incoming.write(text)?;

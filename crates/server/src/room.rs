@@ -1,6 +1,6 @@
-//! How much of the server's disk is left. What jobs and clients bring (files, blobs, logs) is refused before it takes the
-//! last of it: without some room the server could not write down what happens. Clients are refused first, so that uploads
-//! of some do not cost others what their jobs leave.
+//! The space that is left on the server's disk. Files, blobs and logs from jobs and clients are refused before they
+//! take the last of it: without some room, the server could not record what happens. Clients are refused first, so that
+//! uploads of some users do not take the space for the files that jobs of others leave.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use muster_sandbox::node::disk;
 #[derive(Debug, Clone)]
 pub struct Room {
     dir: PathBuf,
-    /// What stays free, by the size of the disk.
+    /// The space that is kept free, depending on the size of the disk.
     kept: Kept,
-    /// What counts as taken although it is free: nodes that are limited by quotas may still write it.
+    /// Space that counts as used although it is free, because nodes that are limited by quotas may still write to it.
     promised: fn(&Path) -> u64,
     /// This value, and when it was determined: it costs a walk through all quotas, and every append to a log needs it.
     known: Arc<Mutex<Option<(Instant, u64)>>>,
@@ -37,22 +37,22 @@ enum Kept {
 #[derive(Debug, thiserror::Error)]
 pub enum NoRoom {
     #[error(
-        "the server's disk is full: {free} bytes are free, and {kept} are kept for {whom}; free some, or send less"
+        "the server's disk is full: {free} bytes are free, and {kept} are reserved for {whom}; free some space, or send less"
     )]
     Full { free: u64, kept: u64, whom: &'static str },
-    #[error("cannot tell how much of the server's disk is free")]
+    #[error("cannot determine how much of the server's disk is free")]
     Io(#[source] io::Error),
 }
 
-/// What is brought, which decides how much of the disk stays free.
+/// The kind of data, which decides how much of the disk is kept free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What clients send: blobs, code, and everything that goes to a signed address. The store's part stays free, and the
-    /// jobs' part.
+    /// Data from clients: blobs, code, and everything that is sent to a signed address. The space for the store and for
+    /// jobs is kept free.
     Upload,
-    /// What nodes send of a job: files that it leaves, and logs. The store's part stays free.
+    /// Data of a job that nodes send: the files that it leaves, and logs. The space for the store is kept free.
     OfJob,
-    /// The last lines of a log, once, which say what is missing: an eighth of the store's part stays free.
+    /// The last lines of a log, once, which say what is missing. An eighth of the space for the store is kept free.
     LastLines,
 }
 
@@ -62,7 +62,7 @@ impl Room {
         Room { dir, kept: Kept::OfDisk, promised: disk::promised_by_quotas, known: Arc::default() }
     }
 
-    /// The same with another reserve for the store, and nothing for jobs.
+    /// The same with another reserve for the store, and none for jobs.
     #[cfg(test)]
     pub fn with_reserve(dir: PathBuf, store: u64) -> Room {
         Room::keeping(dir, store, 0)
@@ -127,7 +127,7 @@ impl Room {
 
 fn full(free: u64, kept: u64, kind: Kind) -> NoRoom {
     let whom = match kind {
-        Kind::Upload => "the server's store and for what jobs leave",
+        Kind::Upload => "the server's store and the files of jobs",
         Kind::OfJob | Kind::LastLines => "the server's store",
     };
     NoRoom::Full { free, kept, whom }
@@ -153,14 +153,14 @@ mod tests {
         }
     }
 
-    /// Otherwise uploads of some take the space in which the jobs of others leave their files.
+    /// Otherwise, uploads of some users would take the space in which the jobs of others leave their files.
     #[test]
-    fn uploads_end_where_what_jobs_leave_goes_on() {
+    fn uploads_are_refused_where_files_of_jobs_are_still_accepted() {
         let room = Room::keeping("/".into(), 0, u64::MAX);
-        let refused = room.check(1, Kind::Upload).expect_err("it is for jobs");
+        let refused = room.check(1, Kind::Upload).expect_err("the space is for jobs");
         let words = refused.to_string();
         for part in
-            ["bytes are free", "kept for the server's store and for what jobs leave", "free some"]
+            ["bytes are free", "reserved for the server's store and the files of jobs", "free some"]
         {
             assert!(words.contains(part), "{words}");
         }
@@ -191,7 +191,7 @@ mod tests {
         *room.known.lock().expect("no panic") =
             Instant::now().checked_sub(KNOWN_FOR).map(|at| (at, 0));
         room.check(0, Kind::OfJob).expect("there is room");
-        assert_eq!(ASKED.load(Ordering::Relaxed), before + 1, "it may have changed");
+        assert_eq!(ASKED.load(Ordering::Relaxed), before + 1, "the value may have changed");
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         assert!(room.check(1, Kind::LastLines).is_ok());
         assert!(matches!(room.fits(7, Kind::OfJob), Err(NoRoom::Full { .. })));
         assert_eq!(room.fits(7, Kind::LastLines).expect("there is room"), 7);
-        assert_eq!(room.fits(0, Kind::OfJob).expect("nothing needs no room"), 0);
+        assert_eq!(room.fits(0, Kind::OfJob).expect("zero bytes need no room"), 0);
         let all = Room::with_reserve("/".into(), 0);
         assert!(all.fits(u64::MAX, Kind::OfJob).expect("a part fits") < u64::MAX);
     }

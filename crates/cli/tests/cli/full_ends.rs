@@ -57,7 +57,7 @@ fn uploads_of_others_leave_room_for_what_a_job_leaves() {
     };
     assert_eq!(submit("early", &small).code, 0);
 
-    let words = "kept for the server's store and for what jobs leave; free some";
+    let words = "reserved for the server's store and the files of jobs; free some";
     let said = upload_until_refused(&site, 8 << 20);
     assert!(said.contains(words) && said.contains("bytes are free"), "{said}");
     // The same for files that a job brings, and nothing of them is taken.

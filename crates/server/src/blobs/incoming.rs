@@ -86,7 +86,7 @@ pub struct Incoming {
     blobs: Arc<Blobs>,
     workspace: WorkspaceId,
     kind: Kind,
-    /// Its part of the workspace's share, until it is kept.
+    /// Its part of the workspace's share, until it is stored.
     reserved: Option<Reserved>,
     path: PathBuf,
     file: Target,

@@ -53,7 +53,7 @@ fn a_list_is_kept_when_all_its_files_are_there() {
     );
     assert_eq!(blobs.tree(HERE, &id).unwrap().unwrap(), text.as_bytes());
     assert!(blobs.has_tree(HERE, &id).unwrap());
-    // Another workspace has none of it, and cannot find out.
+    // Another workspace has none of these files, and cannot find out that they exist.
     assert_eq!(
         blobs.list(THERE, &id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob).unwrap().missing.len(),
         2
@@ -99,30 +99,30 @@ fn room_is_kept_for_the_store() {
     assert!(matches!(blobs.begin(HERE, Some(1), Kind::OfJob), Err(BlobError::Full(_))));
     let (id, text) = list_of(&[b"one"]);
     let listed = |bytes_max| blobs.list(HERE, &id, text.as_bytes(), bytes_max, Kind::OfJob);
-    assert!(matches!(listed(TREE_BYTES_MAX), Err(BlobError::Full(_))), "before it is sent");
+    assert!(matches!(listed(TREE_BYTES_MAX), Err(BlobError::Full(_))), "refused before the upload");
     assert!(matches!(listed(2), Err(BlobError::TooLarge { limit: 2 })));
     assert_eq!(files_below(dir.path()), 0);
 }
 
-/// Uploads of some took the space in which jobs of others would have left their files.
+/// Uploads of one user used to take the space in which jobs of others would have left their files.
 #[test]
-fn room_is_kept_for_what_jobs_leave() {
+fn room_is_reserved_for_the_files_of_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let room = Room::keeping(dir.path().into(), 0, u64::MAX);
     let blobs = Arc::new(Blobs::with_room(dir.path().join("blobs"), room).unwrap());
     let (id, text) = list_of(&[b"one"]);
     let listed = |kind| blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX, kind);
     assert!(matches!(blobs.begin(HERE, Some(1), Kind::Upload), Err(BlobError::Full(_))));
-    assert!(matches!(listed(Kind::Upload), Err(BlobError::Full(_))), "before it is sent");
+    assert!(matches!(listed(Kind::Upload), Err(BlobError::Full(_))), "refused before the upload");
     assert_eq!(files_below(dir.path()), 0);
     assert_eq!(listed(Kind::OfJob).unwrap().missing.len(), 1);
     keep(&blobs, b"one");
     assert!(matches!(listed(Kind::Upload), Err(BlobError::Full(_))), "the list itself is new");
     assert_eq!(listed(Kind::OfJob).unwrap().missing, []);
-    assert_eq!(listed(Kind::Upload).unwrap().missing, [], "it is there already");
+    assert_eq!(listed(Kind::Upload).unwrap().missing, [], "the list exists already");
 }
 
-/// Its frames: what a node sends of a file that is a hole with three bytes after it.
+/// The frames that a node sends for a file that is a hole followed by data.
 fn packed(hole: u64, data: &[u8]) -> Vec<u8> {
     let frames = [hole | 1 << 63, data.len() as u64].map(u64::to_le_bytes);
     [frames.as_flattened(), data].concat()
@@ -143,13 +143,13 @@ fn holes_that_are_sent_stay_holes_and_take_no_room() {
     let about = fs::metadata(blobs.path(HERE, &digest)).unwrap();
     assert_eq!(about.len(), (40 << 20) + 3);
     assert!(about.blocks() * 512 < 1 << 20, "{} blocks", about.blocks());
-    // Zeros that somebody sends one by one are the same file, and take as little.
+    // Zeros that are sent as data make the same file, and take no more space.
     let mut incoming = blobs.begin(THERE, None, Kind::OfJob).unwrap();
     (0..20).for_each(|_| incoming.write(&vec![0; 2 << 20]).unwrap());
     incoming.write(b"end").unwrap();
     incoming.keep(&digest).unwrap();
     assert!(fs::metadata(blobs.path(THERE, &digest)).unwrap().blocks() * 512 < 1 << 20);
-    // A hole without end is refused before anything is done for it, and so is what ends within a frame.
+    // An enormous hole is refused before any work is done for it, and so is an upload that ends within a frame.
     let mut incoming = blobs.begin_packed(HERE, None, Kind::OfJob).unwrap();
     let refused = incoming.write(&packed(1 << 62, b""));
     assert!(matches!(refused, Err(BlobError::TooLarge { .. })), "{refused:?}");
@@ -197,8 +197,8 @@ fn on_the_small_disk() {
     let full = (0..9).find_map(|_| incoming.write(&piece).err());
     assert!(matches!(full, Some(BlobError::Full(_))), "{full:?}");
     drop(incoming);
-    assert_eq!(files_below(disk), 1, "what was there is there, and nothing else");
-    // An upload whose length is not known ends where the part of jobs begins.
+    assert_eq!(files_below(disk), 1, "only the file from before is left");
+    // An upload of unknown length ends where the space for jobs begins.
     let room = Room::keeping(disk.into(), 0, 400_000);
     let blobs = Arc::new(Blobs::with_room(disk.to_owned(), room).unwrap());
     let mut incoming = blobs.begin(HERE, None, Kind::Upload).unwrap();
@@ -355,7 +355,7 @@ fn a_workspace_has_its_share_and_no_more() {
     let (id, text) = list_of(&[b"abc"]);
     let listed = blobs.list(HERE, &id, text.as_bytes(), TREE_BYTES_MAX, Kind::OfJob);
     assert!(matches!(listed, Err(BlobError::ShareUsed { .. })));
-    // Holes take nothing.
+    // Holes take no space.
     let mut sparse = blobs.begin(HERE, None, Kind::OfJob).unwrap();
     sparse.write(&vec![0; 1 << 20]).unwrap();
     drop(sparse.keep_as_found().unwrap());

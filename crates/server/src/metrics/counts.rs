@@ -188,9 +188,9 @@ impl Counts {
                 text.sample(name, &labels.with(&[]), value(tally));
             }
         };
-        let preempted = "Low-priority nodes that the provider took back.";
+        let preempted = "Low-priority nodes that were evicted.";
         simple("muster_evictions_total", preempted, |tally| tally.preemptions);
-        let useless = "Nodes that came up and went without a job.";
+        let useless = "Nodes that started and were deleted without a job.";
         simple("muster_unused_node_starts_total", useless, |tally| tally.useless_starts);
     }
 }

@@ -32,11 +32,11 @@ impl InTest {
         first_start::prepare(&state_dir).expect("the databases are created");
         let reserve = ReserveFile::of(&state_dir);
         let opened = Server::open(config(&state_dir, limits), state_dir, reserve).await;
-        let Opened { server, .. } = opened.expect("it opens");
+        let Opened { server, .. } = opened.expect("the server opens");
         InTest { server, stop: watch::Sender::new(false), folder }
     }
 
-    /// Its state directory.
+    /// The state directory.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

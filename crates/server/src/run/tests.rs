@@ -30,7 +30,7 @@ fn the_logs_of_both_stores_stay_small_on_a_small_disk() {
     assert!(output.status.success() && said.contains("stayed small"), "{said}{output:?}");
 }
 
-/// The inner part. Run as an ordinary test it has nothing to do.
+/// Runs inside the namespace. As an ordinary test, it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_small_disk() {
     if std::env::var_os(SMALL_DISK).is_none() {
@@ -40,16 +40,16 @@ async fn on_the_small_disk() {
     let app = server.app();
     let log = |name: &str| {
         let path = server.folder().join(format!("{name}-wal"));
-        std::fs::metadata(path).expect("it has a log").len()
+        std::fs::metadata(path).expect("the store has a write-ahead log").len()
     };
     let key = |number: u64| WorkspaceKey::new("s", "g", &format!("w{number}"));
     for number in 0..300 {
         let by = Caller { object_id: "0b8e".into(), name: "Some One".into() };
         let input = Input::workspace(key(number), "eastus", by);
-        app.writer.submit(input).await.expect("it is written").expect("it is in order");
+        app.writer.submit(input).await.expect("the write succeeds").expect("the input is accepted");
         let (name, workspace) = (format!("c{number}").into(), WorkspaceId(number + 1));
         let make = StorageCommand::MakeContainer { name, workspace, owner: key(number) };
-        assert!(app.storage.submit(make).await.expect("it is written").is_ok());
+        assert!(app.storage.submit(make).await.expect("the write succeeds").is_ok());
         for store in ["muster.db", "storage.db"] {
             assert!(log(store) < 1 << 20, "{store}: {} bytes after {number}", log(store));
         }

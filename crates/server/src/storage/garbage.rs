@@ -84,7 +84,7 @@ pub async fn run(storage: Storage, blobs: Arc<Blobs>, readers: Readers, retentio
     }
 }
 
-/// Whether the next round looks at everything.
+/// Whether the next round examines every file.
 fn is_next_whole(
     is_whole: bool,
     collected: &Result<Removed, GarbageError>,

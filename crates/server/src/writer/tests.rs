@@ -55,7 +55,7 @@ struct Disk {
     hides_a_commit: Arc<AtomicBool>,
     /// Whether jobs cannot be looked up.
     is_unreadable: Arc<AtomicBool>,
-    /// The rows as a whole cannot be read.
+    /// Whether none of the rows can be read.
     has_no_rows: Arc<AtomicBool>,
     on_reserve: OnReserve,
 }
@@ -408,11 +408,13 @@ async fn an_input_that_cannot_be_looked_up_is_refused_and_the_rest_of_its_batch_
     assert!(thread.join().ok().unwrap().is_ok());
 }
 
-/// It was dropped, and who asked heard that the server was stopping.
+/// The question used to be dropped, and its caller was told that the server was stopping.
 #[tokio::test]
-async fn a_question_hears_that_no_rows_can_be_read() {
+async fn a_question_is_refused_if_no_rows_can_be_read() {
     let Running { writer, thread, disk, _folder: _kept, .. } = running();
-    assert!(writer.submit(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok());
+    assert!(
+        writer.submit(Input::workspace(workspace(), "eastus", someone())).await.unwrap().is_ok()
+    );
     disk.has_no_rows.store(true, Relaxed);
     disk.is_full.store(true, Relaxed);
     assert_eq!(writer.submit(put_cluster("late", 0)).await, Err(Unavailable::Full));

@@ -149,13 +149,13 @@ async fn files_of_a_new_job_of_the_same_name_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workspace_that_is_measured_slowly_holds_up_no_other() {
+async fn measuring_one_workspace_does_not_delay_another() {
     let scene = scene().await;
     let slow = scene.deleted("slow");
     let (id, workspace) = (JobId(slow.id.0 + 1), WorkspaceId(slow.workspace.0 + 1));
     let quick = Job { id, workspace, ..scene.deleted("quick") };
     let measuring = scene.app.blobs.hold_measuring(slow.workspace).await;
-    // The slow one is the first of them.
+    // The slow one comes first.
     for job in [&slow, &quick] {
         begin(&scene.app, job).await;
     }
@@ -165,22 +165,22 @@ async fn a_workspace_that_is_measured_slowly_holds_up_no_other() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PAUSE / 3, removed).await.expect("it does not wait");
+    tokio::time::timeout(PAUSE / 3, removed).await.expect("the quick one does not wait");
     assert_eq!(scene.app.unremoved.all(), [slow.id]);
     drop(measuring);
     task.abort();
 }
 
-/// A server that was killed after a delete, and could not note it.
+/// A server was killed after a delete that it could not record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_of_jobs_without_a_row_go_at_start() {
+async fn logs_of_jobs_without_a_row_are_removed_at_start() {
     let scene = scene().await;
     let logs = scene.server.folder().join("logs");
     let [gone, kept] =
         [scene.deleted("gone").id, scene.job.id].map(|job| logs.join(job.to_string()));
     for folder in [&gone, &kept] {
-        std::fs::create_dir_all(folder).expect("our own folder");
-        std::fs::write(folder.join("1.0.log"), "said").expect("our own folder");
+        std::fs::create_dir_all(folder).expect("the folder can be created");
+        std::fs::write(folder.join("1.0.log"), "text").expect("the file can be written");
     }
     let task = tokio::spawn(run(scene.app.clone()));
     let removed = async {
@@ -188,7 +188,7 @@ async fn logs_of_jobs_without_a_row_go_at_start() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PAUSE / 3, removed).await.expect("it is found");
-    assert!(kept.join("1.0.log").exists(), "its job is there");
+    tokio::time::timeout(PAUSE / 3, removed).await.expect("the folder is found");
+    assert!(kept.join("1.0.log").exists(), "the log of an existing job is kept");
     task.abort();
 }

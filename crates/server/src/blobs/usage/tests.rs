@@ -27,13 +27,14 @@ fn measuring_one_workspace_does_not_hold_up_another() {
         let slow =
             scope.spawn(|| usage.reserve(HERE, 3, Kind::OfJob, measure).map(|it| it.settle(3)));
         has_begun.recv().unwrap();
-        // This would wait for ever if there were one lock for all.
+        // This would wait forever if all workspaces shared one lock.
         usage.reserve(THERE, 10, Kind::OfJob, |_| Ok(0)).unwrap().settle(10);
         go_on.send(()).unwrap();
         slow.join().unwrap().unwrap();
     });
     assert_eq!(used(&usage), (Some(10), 0));
-    let again = usage.reserve(HERE, 1, Kind::OfJob, |_| panic!("it is measured once"));
+    let again =
+        usage.reserve(HERE, 1, Kind::OfJob, |_| panic!("the workspace is measured only once"));
     assert!(matches!(again, Err(BlobError::ShareUsed { used: 10, more: 1, limit: 10 })));
 }
 
@@ -56,7 +57,7 @@ fn what_is_reserved_is_used_or_given_back() {
     assert_eq!(used(&usage), (Some(1), 0));
     let unlimited = Usage::up_to(None);
     unlimited
-        .reserve(HERE, u64::MAX, Kind::OfJob, |_| panic!("nothing to measure"))
+        .reserve(HERE, u64::MAX, Kind::OfJob, |_| panic!("without a limit, nothing is measured"))
         .unwrap()
         .settle(1);
 }
@@ -92,7 +93,7 @@ fn a_log_does_not_wait_until_its_workspace_is_measured_and_is_counted() {
     };
     thread::scope(|scope| {
         let slow = scope.spawn(|| usage.reserve(HERE, 1, Kind::OfJob, measure).map(drop));
-        // While files are measured, and while logs are.
+        // First while files are measured, then while logs are.
         for bytes in [10, 20] {
             has_begun.recv().unwrap();
             append(bytes).unwrap().settle(bytes);
