@@ -87,7 +87,7 @@ def test_a_deployment_whose_instance_never_comes_up_fails_and_says_why(barren):
     assert found["shown"] == "Running" and found["asked"][0] == "InProgress"
     code, why = found["ended"]
     assert code == "DeploymentFailed"
-    assert "no node came up, 3 times in a row" in why
+    assert "the node failed to start 3 times in a row" in why
 
     session, url = server.session(), f"{server.url}{GROUP}/{DEPLOYMENTS}"
     shown = session.get(f"{url}/fails", params=V).json()["properties"]
@@ -96,7 +96,7 @@ def test_a_deployment_whose_instance_never_comes_up_fails_and_says_why(barren):
     lines = session.get(f"{url}/fails/operations", params=V).json()["value"]
     states = [line["properties"]["provisioningState"] for line in lines]
     assert states == ["Succeeded", "Failed"]
-    assert "no node came up" in lines[1]["properties"]["statusMessage"]["error"]["message"]
+    assert "the node failed to start" in lines[1]["properties"]["statusMessage"]["error"]["message"]
     for state, names in (("Failed", ["fails"]), ("Succeeded", [])):
         query = {**V, "$filter": f"provisioningState eq '{state}'"}
         listed = session.get(url, params=query).json()["value"]

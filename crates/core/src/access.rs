@@ -1,4 +1,4 @@
-//! The directory of users and roles, and the one question asked of it.
+//! The directory of users and roles: who the caller is, and what the caller may do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::ids::ClusterId;
 use crate::model::{Action, KeyDigest, RoleAssignment, Scope, User, UserKind};
 
-/// All users and roles. World holds it; the server reads it in a copy that is renewed after every commit that
-/// changes it, so that no request waits for the writer to know its caller.
+/// All users and roles. World holds the directory; the server reads a copy, renewed after every commit that changes
+/// it, so no request has to wait for the writer to identify its caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// By name, in small letters.
+    /// Users by lower-case name.
     users: BTreeMap<Box<str>, Arc<User>>,
-    /// Their names, by what tokens and roles name them with.
+    /// User names by object ID, which is how tokens and role assignments refer to users.
     names: BTreeMap<Box<str>, Box<str>>,
-    /// Their names, by the cluster that they are the identity of.
+    /// Names of managed identities, by the cluster that they belong to.
     identities: BTreeMap<ClusterId, Box<str>>,
     roles: BTreeMap<Box<str>, RoleAssignment>,
 }
@@ -24,7 +24,7 @@ pub struct Directory {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccessChange {
     User(Arc<User>),
-    /// By name, in small letters.
+    /// The lower-case name of the deleted user.
     UserGone(Box<str>),
     Role(RoleAssignment),
     RoleGone(Box<str>),
@@ -66,17 +66,17 @@ impl Directory {
         self.users.get(self.names.get(object_id)?)
     }
 
-    /// The one that a cluster's nodes may act as.
+    /// The managed identity that a cluster's nodes may act as.
     pub fn identity_of(&self, cluster: ClusterId) -> Option<&Arc<User>> {
         self.users.get(self.identities.get(&cluster)?)
     }
 
-    /// How many people and programs there are, identities of clusters left out: those follow the clusters.
+    /// The number of people and programs, not counting the managed identities of clusters.
     pub fn accounts(&self) -> usize {
         self.users.len() - self.identities.len()
     }
 
-    /// By name.
+    /// All users, ordered by name.
     pub fn users(&self) -> impl ExactSizeIterator<Item = &Arc<User>> {
         self.users.values()
     }
@@ -89,8 +89,8 @@ impl Directory {
         self.roles.values()
     }
 
-    /// Whose key this is. Every key is compared with the given function, so that it can take the same time
-    /// whichever matches.
+    /// The user that holds this key. Every key is compared, and with the given function, so that the time it takes
+    /// need not reveal which one matches.
     pub fn holder_of(
         &self,
         digest: &KeyDigest,
@@ -105,12 +105,12 @@ impl Directory {
         found
     }
 
-    /// What a user has, and where.
+    /// The role assignments of a user.
     pub fn roles_of<'d>(&'d self, object_id: &'d str) -> impl Iterator<Item = &'d RoleAssignment> {
         self.roles.values().filter(move |role| *role.object_id == *object_id)
     }
 
-    /// Whether this user may do that there.
+    /// Whether this user may perform `action` at this scope.
     pub fn allows(&self, object_id: &str, action: Action, at: &Scope) -> bool {
         self.names.contains_key(object_id)
             && self.roles.values().any(|role| {
@@ -118,7 +118,7 @@ impl Directory {
             })
     }
 
-    /// Whether this user may read anything there or below.
+    /// Whether this user may read anything at this scope or below it.
     pub fn sees(&self, object_id: &str, at: &Scope) -> bool {
         self.names.contains_key(object_id)
             && self.roles.values().any(|role| {

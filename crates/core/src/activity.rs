@@ -1,4 +1,4 @@
-//! Noting what somebody asked for, in the same step and so in the same commit as what came of it.
+//! The activity log: a request is recorded in the same step as its changes, and so in the same commit.
 
 use crate::change::Change;
 use crate::input::{AccessRequest, GovernanceRequest, HostRequest, Input, InputResult};
@@ -9,8 +9,8 @@ use crate::model::{
 use crate::step::{self, Transaction};
 use crate::world::World;
 
-/// Takes in what is asked for. Nothing is noted of what changed nothing: whoever refuses something for a
-/// reason of their own, or passes on a refusal of ours, says so with `Input::NoteRefusal`.
+/// Processes a request and records it, unless it changed nothing. Refusals are not recorded here: the layer that
+/// refuses a request, or passes on a refusal from core, reports it with `Input::NoteRefusal`.
 pub(crate) fn take_in(
     tx: &mut Transaction<'_>,
     by: &Caller,
@@ -31,7 +31,7 @@ pub(crate) fn take_in(
     answer
 }
 
-/// What the input is about, as it is now.
+/// The current state of the resource that the input is about.
 fn record(world: &World, input: &Input) -> Option<Record> {
     match input {
         Input::PutWorkspace { key, .. }
@@ -48,15 +48,15 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         Input::ChangeAccess(request) => access(world, request),
         Input::ChangeEstate(request) => governance(world, request),
         Input::ChangeHosts(request) => host(world, request),
-        // A job's own rows keep who submitted it and how it ended.
+        // A job's own rows record who submitted it and how it ended,
         Input::SubmitJob(_) | Input::CheckJob(_) | Input::CancelJob { .. } | Input::EditJob(_) => {
             None
         }
-        // And a node's events what became of it.
+        // and a node's events record its eviction.
         Input::EvictNode { .. } => None,
-        // Nor is a deployment in World; what it made has lines of its own.
+        // Deployments are not in World; the resources that they create are recorded one by one.
         Input::Deploy(_) | Input::DeleteDeployment { .. } => None,
-        // Nor is a datastore, or an asset.
+        // Datastores and assets are not in World either.
         Input::PutDatastore { .. } | Input::DeleteDatastore { .. } => None,
         Input::ChangeAsset(_) => None,
         Input::Asked { .. }
@@ -70,7 +70,7 @@ fn record(world: &World, input: &Input) -> Option<Record> {
     }
 }
 
-/// Without what it proves itself with.
+/// The host without its secret.
 fn host(world: &World, request: &HostRequest) -> Option<Record> {
     let name = match request {
         HostRequest::IssueTicket { .. } => return None,
@@ -98,7 +98,7 @@ fn workspace(world: &World, key: &WorkspaceKey) -> Option<Record> {
     })
 }
 
-/// Without the digest of the password: the log is kept for long, and read by many.
+/// The compute without the digest of its password: the log is kept for a long time and read by many people.
 fn compute(cluster: &Cluster) -> Record {
     let mut spec = Box::new(cluster.spec.clone());
     if let Some(admin) = &mut spec.admin {

@@ -1,8 +1,8 @@
-//! The node's side of the protocol, as pure data and a pure machine.
+//! The node's side of the protocol, as pure data and a pure state machine.
 //!
-//! Agents and the controller exchange whole states, never commands: the agent says what it holds
-//! ([`Report`]), the controller says what it should hold ([`Desired`]). A lost, doubled or late message
-//! cannot do harm, because the next one says everything again.
+//! Agents and the server exchange whole states, never commands: the agent reports what it holds ([`Report`]), and
+//! the server answers with what it should hold ([`Desired`]). A lost, repeated or late message does no harm, because
+//! the next one carries the whole state again.
 
 mod machine;
 mod protocol;

@@ -1,8 +1,8 @@
 //! The life of an attempt: granted, progressing, decided, over.
 //!
-//! The first thing that decides how an attempt ends sets its verdict; from then on no member is wanted any
-//! more. The job goes on (to the queue or to its end) only when every member is known to be over, so no two
-//! attempts of one job ever run at once.
+//! The first event that decides how an attempt ends sets its verdict; from then on all of its members have to stop.
+//! The job moves on (back to the queue, or to its end) only when every member is known to have ended, so two attempts
+//! of one job never run at once.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::step::Transaction;
 use crate::time::{Span, Wall};
 use crate::{failure, meter};
 
-/// Gives the job these nodes, or its share of each, all at once, under a new epoch.
+/// Gives the job these nodes, or its share of each, all at once and under a new epoch.
 pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
     let epoch = draw_epoch(tx, nodes[0]);
     let mut job = tx.world.job(job).expect("granted from the queue").clone();
@@ -50,7 +50,7 @@ pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
     tx.emit(Change::AccountChanged(account));
 }
 
-/// The next epoch whose port nobody on this node uses to wait for the other members.
+/// The next epoch whose port no other attempt uses on this node to gather its members.
 fn draw_epoch(tx: &mut Transaction<'_>, master: NodeId) -> Epoch {
     let masters = tx.world.node(master).map_or(&[][..], Node::leases).iter();
     let taken: Vec<u16> =
@@ -94,7 +94,7 @@ fn lease(tx: &mut Transaction<'_>, id: NodeId, lease: Lease) -> Member {
     member
 }
 
-/// Holding these members' nodes for this long, as fair share counts it.
+/// What it counts in fair share to hold these members' nodes for this long.
 fn use_of(tx: &Transaction<'_>, members: &[Member], span: Span, at: Wall) -> Use {
     let parts: u64 = members.iter().map(|member| u64::from(member.part.0)).sum();
     let amount = u128::from(parts) * u128::from(span.0) / u128::from(Part::WHOLE.0);
@@ -102,7 +102,7 @@ fn use_of(tx: &Transaction<'_>, members: &[Member], span: Span, at: Wall) -> Use
     Use::of(amount, at, tx.world.settings.fair_share_half_life)
 }
 
-/// A node said how its member of the attempt is doing.
+/// A node reported the phase of its member of the attempt.
 pub(crate) fn on_member(
     tx: &mut Transaction<'_>,
     lease: Lease,
@@ -128,13 +128,13 @@ pub(crate) fn on_member(
     };
     if is_news {
         let node = attempt.members[lease.rank as usize].node;
-        // The whole attempt goes with the node that is taken away.
-        let taken_away = match &phase {
+        // The whole attempt ends with the evicted node.
+        let evicted = match &phase {
             MemberPhase::Exited(Exit::Evicted) => Some(attempt.notice.unwrap_or(node)),
             MemberPhase::Exited(Exit::Stopped) => attempt.notice,
             _ => None,
         };
-        let verdict = match taken_away {
+        let verdict = match evicted {
             Some(node) => Some(Verdict::Evicted { node }),
             None => verdict_of(node, lease.rank, &phase),
         };
@@ -145,14 +145,14 @@ pub(crate) fn on_member(
 fn verdict_of(node: NodeId, rank: u32, phase: &MemberPhase) -> Option<Verdict> {
     match phase {
         MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running => None,
-        // Nobody here asked it to stop: the agent did, because its lease was running out.
+        // The server did not ask it to stop. The agent stopped it, because its lease was running out.
         MemberPhase::Exited(Exit::Stopped) | MemberPhase::Lost => Some(Verdict::NodeLost { node }),
         MemberPhase::Exited(exit) if exit.is_success() => None,
         MemberPhase::Exited(exit) => Some(Verdict::Failed { node, rank, exit: exit.clone() }),
     }
 }
 
-/// Records what became of a member, and ends the attempt if that was the last word.
+/// Records the new phase of a member, and ends the attempt if this was the last member to end.
 fn follow(
     tx: &mut Transaction<'_>,
     lease: Lease,
@@ -167,9 +167,9 @@ fn follow(
     member.spans = spans.or(member.spans);
     match phase {
         MemberPhase::Running => meter::switch_member(&mut member, Some(Category::Run), now),
-        // Its part of the node is free when the whole attempt is over,
+        // An ended member still holds its part of the node until the whole attempt is over, so it is still billed.
         MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Exited(_) => {}
-        // but a lost node is nobody's from now on.
+        // A lost node no longer belongs to the job, so billing stops now.
         MemberPhase::Lost if is_planted(Bug::LostNodeUnbilled) => member.meter = None,
         MemberPhase::Lost => meter::switch_member(&mut member, None, now),
     }
@@ -183,7 +183,7 @@ fn follow(
     let is_running = matches!(job.state, JobState::Starting(_))
         && member.phase == MemberPhase::Running
         && others().all(|(other, _)| other.phase == MemberPhase::Running);
-    // From here on all may start; whoever is over by then had not to wait.
+    // All members may start now. A member that has ended already had no need to wait.
     let is_ready = !attempt.go
         && verdict_now.is_none()
         && member.phase != MemberPhase::Ordered
@@ -220,7 +220,7 @@ fn follow(
     }
 }
 
-/// Where a job has started, its environment is there. All its nodes are on one host.
+/// Notes that a host has the environment of a job that started there. All nodes of a job are on one host.
 fn note_environment(tx: &mut Transaction<'_>, node: NodeId, mark: RecipeMark) {
     let Some(node) = tx.world.node(node) else { return };
     let Some(host) = tx.world.hosts().host(&node.host) else { return };
@@ -247,7 +247,7 @@ fn attempt_mut(job: &mut Job) -> &mut Attempt {
     }
 }
 
-/// Every member is over: frees the nodes, closes the books, and decides where the job goes.
+/// Every member has ended: frees the nodes, posts the costs, and decides the job's next state.
 fn end(tx: &mut Transaction<'_>, mut job: Job) {
     let at = tx.now.wall;
     let mut attempt = std::mem::replace(&mut job.state, JobState::Queued).into_attempt();
@@ -255,7 +255,7 @@ fn end(tx: &mut Transaction<'_>, mut job: Job) {
         .members
         .iter()
         .all(|member| matches!(&member.phase, MemberPhase::Exited(exit) if exit.is_success()));
-    // Finished before the cancel reached it: then it did finish.
+    // A job that finished before the cancel request reached it has completed.
     let verdict = if all_succeeded { None } else { attempt.verdict.take() };
     job.losses += u32::from(matches!(verdict, Some(Verdict::NodeLost { .. })));
     let is_last = job.losses >= tx.world.settings.attempts_max;
@@ -310,7 +310,7 @@ fn end(tx: &mut Transaction<'_>, mut job: Job) {
             };
             JobEvent::Failed
         }
-        // After a loss it goes back to where it stood; it may be what kills nodes.
+        // After a loss the job returns to its old place in the queue, not to the front: it may be what kills nodes.
         Some(Verdict::NodeLost { .. } | Verdict::Evicted { .. }) => {
             job.state = JobState::Queued;
             JobEvent::Requeued
@@ -323,7 +323,7 @@ fn end(tx: &mut Transaction<'_>, mut job: Job) {
     tx.emit(Change::JobChanged { event, job: Arc::new(job) });
 }
 
-/// Takes back what was charged for the prediction and charges what was really used, as of the middle of it.
+/// Replaces the charge for the predicted use with one for the actual use, dated to the middle of the attempt.
 fn settle_account(tx: &mut Transaction<'_>, job: &Job, attempt: &Attempt, outcome: AttemptOutcome) {
     let held = tx.now.wall - attempt.granted_at;
     let middle = attempt.granted_at + Span(held.0 / 2);
@@ -332,7 +332,7 @@ fn settle_account(tx: &mut Transaction<'_>, job: &Job, attempt: &Attempt, outcom
     account.used = account.used.minus(attempt.charged).plus(used);
     match outcome {
         AttemptOutcome::Succeeded | AttemptOutcome::Failed => account.note_run(held),
-        // It would have taken longer: this says nothing about the next run.
+        // The job was cut short, so its length predicts nothing about the next run.
         AttemptOutcome::Canceled
         | AttemptOutcome::Evicted
         | AttemptOutcome::Retried
@@ -341,7 +341,7 @@ fn settle_account(tx: &mut Transaction<'_>, job: &Job, attempt: &Attempt, outcom
     tx.emit(Change::AccountChanged(account));
 }
 
-/// Frees a node of its job, unless it was lost before the attempt was over.
+/// Takes a node back from its job, unless the node was lost before the attempt was over.
 fn release(tx: &mut Transaction<'_>, node: NodeId, epoch: Epoch) {
     let Some(node) = tx.world.node(node).filter(|node| node.lease_of(epoch).is_some()) else {
         return;
@@ -364,8 +364,8 @@ fn release(tx: &mut Transaction<'_>, node: NodeId, epoch: Epoch) {
     }
 }
 
-/// A low-priority node will be taken away. What runs on it is told and has some time; without anything that
-/// runs it goes at once.
+/// A low-priority node will be evicted. Jobs on it are notified and have some time to end; without a job, it is
+/// deleted at once.
 pub(crate) fn notice_eviction(tx: &mut Transaction<'_>, node: NodeId) {
     let mut node = tx.world.node(node).expect("looked up by the caller").clone();
     if node.leases().is_empty() {
@@ -379,14 +379,14 @@ pub(crate) fn notice_eviction(tx: &mut Transaction<'_>, node: NodeId) {
     }
 }
 
-/// Tells every member of an attempt that one of its nodes will be taken away, unless it ends anyway.
+/// Notifies every member of an attempt that one of its nodes will be evicted, unless the attempt is ending anyway.
 fn notice_attempt(tx: &mut Transaction<'_>, job: JobId, node: NodeId) {
     let mut job = tx.world.job(job).expect("a leased node's job is live").clone();
     match &mut job.state {
         JobState::Running(attempt) if attempt.verdict.is_none() && attempt.notice.is_none() => {
             attempt.notice = Some(node);
         }
-        // Nothing of it has run, or hardly: it is not started any more.
+        // It has hardly run, if at all, so it is stopped without a notice.
         JobState::Starting(attempt) if attempt.verdict.is_none() => {
             attempt.verdict = Some(Verdict::Evicted { node });
         }
@@ -401,7 +401,7 @@ fn notice_attempt(tx: &mut Transaction<'_>, job: JobId, node: NodeId) {
     tx.emit(Change::JobChanged { event: JobEvent::EvictionNoticed, job: Arc::new(job) });
 }
 
-/// Ends a job before its time: at once if it only waits, else as soon as its members have stopped.
+/// Cancels a job: at once if it is queued, otherwise as soon as its members have stopped.
 pub(crate) fn cancel(tx: &mut Transaction<'_>, mut job: Job, why: CancelReason) {
     let event = match &mut job.state {
         JobState::Queued => {
@@ -411,7 +411,7 @@ pub(crate) fn cancel(tx: &mut Transaction<'_>, mut job: Job, why: CancelReason) 
         JobState::Starting(attempt) | JobState::Running(attempt) => {
             let mut attempt = attempt.clone();
             match attempt.verdict {
-                // It failed by itself before anyone asked.
+                // It failed by itself before the request.
                 Some(Verdict::Failed { .. }) => {}
                 None
                 | Some(
@@ -429,10 +429,10 @@ pub(crate) fn cancel(tx: &mut Transaction<'_>, mut job: Job, why: CancelReason) 
     tx.emit(Change::JobChanged { event, job: Arc::new(job) });
 }
 
-/// The node is not to be counted on any more: it is deleted, and what it ran is over.
+/// The node can no longer be relied on: it is deleted, and its members of attempts count as lost.
 pub(crate) fn lose_node(tx: &mut Transaction<'_>, node: NodeId, why: Trouble) {
     let mut node = tx.world.node(node).expect("only a known node can be lost").clone();
-    // It was about to be taken away: that nobody hears of it any more is what was to be expected.
+    // A node that was about to be evicted is expected to fall silent.
     let why = if node.evict_at.is_some() { Trouble::Evicted } else { why };
     if why == Trouble::Evicted {
         node.evict_at = Some(node.evict_at.unwrap_or(tx.now.wall));
@@ -466,7 +466,7 @@ pub(crate) fn lose_node(tx: &mut Transaction<'_>, node: NodeId, why: Trouble) {
     }
 }
 
-/// A node did not come up: its pool waits before it tries again.
+/// A node did not start: its cluster waits before it tries again.
 pub(crate) fn back_off(tx: &mut Transaction<'_>, node: NodeId, message: &str) {
     let node = tx.world.node(node).expect("looked up by the caller");
     let is_paid = node.meter.is_some();
@@ -476,7 +476,7 @@ pub(crate) fn back_off(tx: &mut Transaction<'_>, node: NodeId, message: &str) {
     tx.emit(Change::ClusterChanged { event: ClusterEvent::BackoffChanged, cluster });
 }
 
-/// Puts the delete call into the outbox.
+/// Puts the request to delete a node into the outbox.
 pub(crate) fn order_delete(
     tx: &mut Transaction<'_>,
     node: &Node,

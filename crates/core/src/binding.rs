@@ -1,5 +1,5 @@
-//! `${{inputs.x}}` and `${{outputs.y}}` in commands and variables, and `$[[ … ]]` around what goes with an input that may be
-//! left out.
+//! Replaces `${{inputs.x}}` and `${{outputs.y}}` in commands and variables, and drops what `$[[ … ]]` encloses if it
+//! refers to an optional input without a value.
 
 /// What an expression names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,17 +10,18 @@ pub enum Name<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    #[error("'${{{{' at byte {at} has no '}}}}' behind it")]
+    #[error("'${{{{' at byte {at} has no matching '}}}}'")]
     Open { at: usize },
-    #[error("'$[[' at byte {at} has no ']]' behind it")]
+    #[error("'$[[' at byte {at} has no matching ']]'")]
     OpenOptional { at: usize },
-    #[error("'${{{{{text}}}}}' names neither inputs.NAME nor outputs.NAME")]
+    #[error("'${{{{{text}}}}}' is neither inputs.NAME nor outputs.NAME")]
     Unknown { text: String },
     #[error("'${{{{{text}}}}}' is not among the job's {what}")]
     Missing { text: String, what: &'static str },
 }
 
-/// The text with every expression replaced. What stands in `$[[ … ]]` is left out if an input in it is not there.
+/// The text with every expression replaced. What `$[[ … ]]` encloses is dropped if it refers to an input without a
+/// value.
 pub fn bind<'v>(
     text: &str,
     value: &dyn Fn(Name<'_>) -> Option<&'v str>,

@@ -51,10 +51,10 @@ impl VmSize {
 
 /// Whether the cloud still offers a size, and what Muster makes of it.
 ///
-/// The two kinds of retirement differ in what users still have lying about: the documents Muster
-/// follows create NCv3 clusters to this day, whereas they tell owners of the older series to
-/// recreate their clusters with another size. The dates are ISO 8601 calendar dates for display;
-/// nothing compares them with a clock, so that a decision never depends on the day it is made.
+/// The two kinds of retirement differ in what users still rely on: the documents that Muster follows
+/// still create NCv3 clusters, but tell owners of the older series to recreate their clusters with
+/// another size. The dates are ISO 8601 calendar dates for display; nothing compares them with a
+/// clock, so a decision never depends on the day it is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retirement {
@@ -95,7 +95,7 @@ struct Entry {
     builtin_price: Price,
 }
 
-/// The compiled-in data is parsed once for the process: a simulation makes thousands of worlds.
+/// The compiled-in data is parsed once per process, because a simulation creates thousands of worlds.
 static BUILTIN: LazyLock<Catalogue> =
     LazyLock::new(|| match rows::parse(include_str!("catalogue/sizes.tsv")) {
         Ok(sizes) => Catalogue::from_sizes(sizes),
@@ -143,11 +143,11 @@ impl Catalogue {
     /// built-in price stays as an estimate only (source `Estimated`): it must not become free, as
     /// budgets would then never stop it and "the cheapest size" would always be the one the
     /// operator forgot; and it must not look listed, as the operator's bill would then silently
-    /// mix two price lists. Whoever wants no estimates in a report can tell them by their source.
+    /// mix two price lists. A report that should not contain estimates can recognise them by their source.
     /// The empty list means that the operator has none, and restores the built-in prices.
     ///
-    /// Retired sizes may be priced, as clusters made of them may still run. The list is taken
-    /// whole or not at all: the first entry at fault is the error.
+    /// Retired sizes may be priced, because clusters with them may still run. The list is accepted
+    /// as a whole or not at all: the first invalid entry is the error.
     pub fn with_prices(self, prices: &[OperatorPrice]) -> Result<Catalogue, PriceError> {
         let mut listed: BTreeMap<String, (usize, Price)> = BTreeMap::new();
         for (index, operator_price) in prices.iter().enumerate() {
@@ -184,7 +184,7 @@ impl Catalogue {
     }
 }
 
-/// How a size is found: names are ASCII, so ASCII case is all the case there is.
+/// The key under which a size is found. Names are ASCII, so ASCII case is all that needs folding.
 fn key(name: &str) -> String {
     name.to_ascii_lowercase()
 }

@@ -1,8 +1,8 @@
-//! `Change`: the one value that World, the rows and the event log are all made from.
+//! `Change`: the one value from which World, the rows and the event log are all built.
 //!
-//! A change says what happened (`event`) and what the entity is now (the whole record). Nothing computes a
-//! new state from it: World replaces, the store upserts, the log appends. So the three cannot disagree. The
-//! records are shared, not copied, on their way.
+//! A change records what happened (`event`) and what the entity is now (the whole record). Nothing computes a new
+//! state from it: World replaces the record, the store upserts the row, and the log appends the change. So the three
+//! cannot disagree. The records are shared rather than copied on their way.
 
 use std::sync::Arc;
 
@@ -24,68 +24,68 @@ use crate::time::Wall;
 pub enum Change {
     PrincipalSeen(Principal),
     WorkspaceChanged(Workspace),
-    /// It has no computes any more. What it cost stays in the ledger.
+    /// The workspace has no computes any more. Its costs are kept in the ledger.
     WorkspaceGone(WorkspaceId),
-    /// A cluster whose phase is `Gone` leaves World and its row goes.
+    /// A cluster whose phase is `Gone` is removed from World, and its row is deleted.
     ClusterChanged {
         event: ClusterEvent,
         cluster: Arc<Cluster>,
     },
-    /// Carries the specification to its row; World keeps only the job.
+    /// Carries the specification to its row. World keeps only the job.
     JobSubmitted {
         job: Arc<Job>,
         spec: Arc<JobSpec>,
     },
-    /// A job in a terminal phase leaves World; its row stays.
+    /// A job in a terminal phase is removed from World. Its row is kept.
     JobChanged {
         event: JobEvent,
         job: Arc<Job>,
     },
-    /// Only its row: something else is written on the job now.
+    /// Affects only the row of the job: its tags or other metadata have changed.
     JobMetadataChanged {
         job: JobId,
         metadata: Box<JobMetadata>,
     },
-    /// Only rows: it had ended. What it cost stays in the ledger. The name in small letters.
+    /// Affects only rows, because the job had ended. Its costs are kept in the ledger. The name is in lower case.
     JobGone {
         job: JobId,
         workspace: WorkspaceId,
         name: Box<str>,
     },
-    /// One member of a job's attempt, so that a thousand nodes do not say the other 999 again each.
+    /// One member of a job's attempt, so that a change on one of a thousand nodes does not record the other 999 again.
     MemberChanged(MemberChange),
     AttemptEnded(AttemptRecord),
-    /// Only its row: what a member leaves to its next attempt, in place of what it left before.
+    /// Affects only the row: replaces the files that a member passes on to the job's next attempt.
     TreeSaved(SavedTree),
-    /// A node whose state is `Gone` leaves World and its row goes.
+    /// A node whose state is `Gone` is removed from World, and its row is deleted.
     NodeChanged {
         event: NodeEvent,
         node: Arc<Node>,
     },
     LedgerPosted(LedgerLine),
-    /// What a principal has used of a pool; goes with the cluster.
+    /// How much of a cluster a user has used. Deleted together with the cluster.
     AccountChanged(Account),
     QuotaChanged(Quota),
     AccessChanged(AccessChange),
     GovernanceChanged(GovernanceChange),
     HostsChanged(HostChange),
-    /// Only its row: World holds no deployments.
+    /// Affects only the row: World holds no deployments.
     DeploymentChanged(Box<Deployment>),
-    /// The name in small letters.
+    /// The name is in lower case.
     DeploymentGone {
         group: Scope,
         name: Box<str>,
     },
-    /// Only its row, as with deployments.
+    /// Affects only the row, as with deployments.
     DatastoreChanged(Box<Datastore>),
-    /// The name in small letters.
+    /// The name is in lower case.
     DatastoreGone {
         workspace: WorkspaceId,
         name: Box<str>,
     },
-    /// Only its row, as with deployments.
+    /// Affects only the row, as with deployments.
     AssetChanged(Box<Asset>),
-    /// The name in small letters.
+    /// The name is in lower case.
     AssetGone {
         workspace: WorkspaceId,
         kind: AssetKind,
@@ -93,7 +93,7 @@ pub enum Change {
         version: Box<str>,
     },
     AssetContainerChanged(Box<AssetContainer>),
-    /// With all its versions. The name in small letters.
+    /// Includes all of its versions. The name is in lower case.
     AssetContainerGone {
         workspace: WorkspaceId,
         kind: AssetKind,
@@ -117,8 +117,8 @@ pub struct MemberChange {
     pub verdict: Option<Verdict>,
 }
 
-/// A wish to the outside world. It leaves the outbox at least once; whoever carries it out must take the
-/// same one twice.
+/// Something to be done outside, such as creating a node. It leaves the outbox at least once, so carrying it out
+/// twice must be harmless.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     pub id: EffectId,
@@ -132,7 +132,7 @@ pub enum EffectKind {
     DeleteNode {
         node: NodeId,
         name: Arc<str>,
-        /// Of one that did not leave in peace.
+        /// Set if the node failed or was lost, so that a post-mortem is recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Box<NodeFailure>>,
     },
@@ -148,15 +148,15 @@ impl EffectKind {
     }
 }
 
-/// Everything that a provider needs to make a node.
+/// Everything that a provider needs to create a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRequest {
     pub node: NodeId,
-    /// Nodes of one cluster see each other.
+    /// Nodes of the same cluster can reach each other.
     #[serde(default = "no_cluster")]
     pub cluster: ClusterId,
     pub name: Arc<str>,
-    /// Where it is to be made.
+    /// The host to create it on.
     #[serde(default, skip_serializing_if = "HostName::is_local")]
     pub host: HostName,
     pub vm_size: Arc<str>,
@@ -164,13 +164,13 @@ pub struct NodeRequest {
     pub tier: Tier,
 }
 
-/// Of orders that were written down before they named one.
+/// For requests that were stored before they had this field.
 fn no_cluster() -> ClusterId {
     ClusterId(0)
 }
 
 impl Change {
-    /// The largest number of the id sequence that this change brings into the world.
+    /// The largest number from the ID sequence that this change introduces.
     pub fn highest_sequence(&self) -> u64 {
         match self {
             Change::PrincipalSeen(principal) => principal.id.0,

@@ -1,14 +1,20 @@
-//! Deciding: level-triggered, from state alone.
+//! Decisions: level-triggered, from state alone.
 //!
-//! [`decide`] visits what was touched or is due; [`decide_everything`] visits all there is. They must come to
-//! the same changes, and deciding again must come to none: both are property tests.
+//! A decision looks at the state of the world, never at the event that woke it. There is then one code path for a
+//! first run, a restart and a change, and an event that is lost or handled twice does no harm.
 //!
-//! Where things are:
-//! 1. `place`: who starts now, on which nodes; who is kept for whom (`reserve`);
-//! 2. `index`: everything else about one pool but its growth: provision, retire, shrink;
-//! 3. `grow`: which pools get new nodes, in the order of their first waiting jobs, within the quota;
-//! 4. `host`: on which machine;
-//! 5. `foresee`: how far a predictive pool needs to grow.
+//! [`decide`] visits only the clusters that were touched or whose timer is due; [`decide_everything`] visits all of
+//! them. Both must produce the same changes, and deciding again must produce none: property tests hold both laws, so
+//! the indexes that make `decide` fast cannot silently change what it decides.
+//!
+//! The steps are in these modules:
+//! 1. `start`: which jobs start now, and on which nodes; `reserve`: which nodes are kept free for the first job that
+//!    has to wait.
+//! 2. `cluster`: everything else about one cluster except its growth: provisioning, shrinking and deletion. `power`:
+//!    starting and stopping a compute instance.
+//! 3. `grow`: which clusters get new nodes, in the order of their first waiting jobs and within the quota.
+//! 4. `host`: on which host a new node is created.
+//! 5. `foresee`: how far a predictive cluster needs to grow.
 
 mod cluster;
 mod foresee;
@@ -62,12 +68,12 @@ pub(crate) fn decide_within(tx: &mut Transaction<'_>) {
         for cluster in due {
             decide_cluster(tx, cluster, &mut regions);
         }
-        // A pool that has grown is looked at once more: its floor may have moved.
+        // A cluster that has grown is visited once more, because its floor may have moved.
         grow::regions(tx, std::mem::take(&mut regions));
     }
 }
 
-/// The same without any index or timer: slow, simple, and what `decide` is tested against.
+/// `decide` without any index or timer: slow and simple, as the reference that `decide` is tested against.
 pub fn decide_everything(world: &mut World, now: Now) -> Vec<Change> {
     let mut tx = Transaction::new(world, now);
     decide_everything_within(&mut tx);
@@ -76,7 +82,7 @@ pub fn decide_everything(world: &mut World, now: Now) -> Vec<Change> {
 
 pub(crate) fn decide_everything_within(tx: &mut Transaction<'_>) {
     let patience = patience(tx.world);
-    // In the order of the indexes, which is part of what `decide` promises: silent nodes by last renewal.
+    // The order is that of the indexes, and `decide` promises it: silent nodes are sorted by their last renewal.
     let mut silent: Vec<_> = tx
         .world
         .nodes()
@@ -115,7 +121,7 @@ pub(crate) fn decide_everything_within(tx: &mut Transaction<'_>) {
     }
 }
 
-/// Hosts that were given up go with the last of their nodes. Says whether any did.
+/// Removes each host that was given up once its last node is deleted. Returns whether it removed any.
 fn retire_hosts(tx: &mut Transaction<'_>) -> bool {
     let hosts = tx.world.hosts().removing();
     let empty: Vec<HostName> = hosts
@@ -128,7 +134,7 @@ fn retire_hosts(tx: &mut Transaction<'_>) -> bool {
     !empty.is_empty()
 }
 
-/// Unless it went with the one before it: that can end an attempt, and with it a node that is to be taken away.
+/// Gives up a silent node, unless giving up another one has just ended its attempt and evicted it as well.
 fn give_up_silent(tx: &mut Transaction<'_>, node: NodeId) {
     let phase = tx.world.node(node).map(|node| node.phase());
     if matches!(phase, Some(NodePhase::Idle | NodePhase::Leased)) {
@@ -138,12 +144,12 @@ fn give_up_silent(tx: &mut Transaction<'_>, node: NodeId) {
 
 fn give_up_boot(tx: &mut Transaction<'_>, node: NodeId) {
     let limit = tx.world.settings.boot_timeout.as_seconds();
-    attempts::back_off(tx, node, &format!("it did not report within {limit} s"));
+    attempts::back_off(tx, node, &format!("the node did not report within {limit} s"));
     attempts::lose_node(tx, node, Trouble::BootTimedOut);
 }
 
-/// Everything but growth. A cluster that would grow says so in the list of wishes; its region is to be
-/// looked at, as are all regions in which nodes may have given back quota.
+/// Decides everything about a cluster except its growth. A cluster that should grow is noted in the growth list, and
+/// its region is added to `regions`, as is every region in which nodes may have returned quota.
 fn decide_cluster(
     tx: &mut Transaction<'_>,
     cluster: ClusterId,

@@ -1,19 +1,23 @@
-//! The model of Muster and every decision about it. Pure: no IO, no clock, no random numbers, no Azure JSON.
+//! Muster's model and every decision about it.
+//!
+//! This crate is pure: it has no IO, no clock, no random numbers and no Azure JSON. Decisions and effects are
+//! separate. `core` makes every decision and returns it as data; the driver (the server or the simulator) owns the
+//! clock, the disk and the network. It calls [`step`], commits the changes in one transaction, and only then sends
+//! the answers and carries out the effects. So a crash at any moment loses nothing that was acknowledged, and the
+//! simulator can run the same code as the server, in virtual time and with every kind of fault.
 //!
 //! Start here, in this order:
-//! 1. [`model`]: what exists, and what may happen to it (one wildcard-free table per lifecycle);
-//! 2. [`Change`]: the one value that World, rows and event log are made from;
-//! 3. [`World`]: the live entities with the indexes that keep decisions cheap;
-//! 4. [`step`]: inputs in, changes and answers out; after each input it calls [`decide`];
-//! 5. [`decide`]: looks at state only, never at what woke it; asked again, it has nothing to say;
-//! 6. [`agent`]: the node's side of the protocol, equally pure;
-//! 7. [`why`]: why a job waits, computed when asked;
-//! 8. [`access`]: who may do what; [`governance`]: what is locked; [`hosts`]: on which machines;
-//! 9. [`invariants`]: what must always hold; [`binding`]: what stands for `${{inputs.x}}` in a command;
-//!    [`read_only`]: what is answered while nothing can be written.
-//!
-//! The driver (server or simulator) owns the clock, the disk and the network: it calls `step`, commits the
-//! changes in one transaction, and only then lets answers and effects out.
+//! 1. [`model`]: what exists, and what may happen to it (one wildcard-free table per lifecycle).
+//! 2. [`Change`]: what a decision did. World, rows and the event log are all built from changes, so they cannot
+//!    disagree.
+//! 3. [`World`]: the live entities, with the indexes that keep decisions cheap.
+//! 4. [`step`]: inputs in, changes and answers out. It decides after each input.
+//! 5. [`decide`]: looks only at state, never at the event that woke it. Deciding a second time changes nothing.
+//! 6. [`agent`]: the node's side of the protocol, which is just as pure.
+//! 7. [`why`]: the reasons why a job waits, computed when they are asked for.
+//! 8. [`access`]: which user may do what. [`governance`]: what is locked. [`hosts`]: the hosts that nodes run on.
+//! 9. [`invariants`]: what must always hold. [`binding`]: how `${{inputs.x}}` is replaced in a command.
+//!    [`read_only`]: what can still be answered while the store refuses writes.
 
 pub mod access;
 mod activity;

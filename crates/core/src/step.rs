@@ -1,4 +1,8 @@
-//! `step`: the only way the world changes.
+//! `step`: the only way in which the world changes.
+//!
+//! Requests, node reports and timers all arrive as an [`Input`]. `step` applies the inputs one at a time, decides
+//! after each of them, and returns everything that happened as [`Change`]s. It performs no IO. The caller commits the
+//! changes first and sends the answers afterwards, so an answer never describes something that a crash could undo.
 
 use std::sync::Arc;
 
@@ -11,16 +15,16 @@ use crate::time::{Elapsed, Now, Span, Wall};
 use crate::world::World;
 use crate::{activity, lease, observations, requests};
 
-/// World together with the time and the changes made so far. Whatever is emitted is in World at once, so the
-/// next decision sees it.
+/// World together with the time and the changes made so far. Every emitted change is applied to World at once, so
+/// the next decision sees it.
 pub(crate) struct Transaction<'w> {
     pub(crate) world: &'w mut World,
     pub(crate) now: Now,
     pub(crate) changes: Vec<Change>,
-    /// Who asked for what is being taken in.
+    /// The caller whose request is being processed.
     pub(crate) by: Option<Caller>,
-    /// Jobs that have ended in this step: World does not hold them any more, and the rows did not show it
-    /// yet when they were asked.
+    /// Jobs that ended in this step. World no longer holds them, and the rows that the caller read before the step
+    /// still show them as live.
     pub(crate) ended: Vec<Arc<Job>>,
 }
 
@@ -41,33 +45,33 @@ impl<'w> Transaction<'w> {
     }
 }
 
-/// What a step comes to. Nothing of it may be seen outside before `changes` are on disk.
+/// The result of a step. None of it may become visible outside before `changes` are on disk.
 #[derive(Debug)]
 pub struct Output {
     pub changes: Vec<Change>,
     /// One per input, in order.
     pub answers: Vec<InputResult>,
     pub wake: Wake,
-    /// The wall time that was decided by; the store keeps the latest.
+    /// The wall time that the decisions were based on. The store keeps the latest.
     pub wall: Wall,
 }
 
-/// When to step again even if nobody asks. Whichever comes first.
+/// When to step again even if no input arrives: at the earlier of the two times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wake {
     pub wall: Option<Wall>,
     pub elapsed: Option<Elapsed>,
 }
 
-/// Takes in a batch of inputs that arrived at `now`.
+/// Processes a batch of inputs that arrived at `now`.
 ///
-/// It decides after every single input, so the changes are the same however the inputs were batched; the
-/// batch only shares one commit.
+/// It decides after every single input, so the changes do not depend on how the inputs were batched; a batch only
+/// shares one commit.
 pub fn step(world: &mut World, inputs: &[Input], now: Now) -> Output {
     step_with(world, inputs, now, decide_within)
 }
 
-/// `step` with the slow decider, for comparison.
+/// `step` with the slow decider, for tests that compare the two.
 #[doc(hidden)]
 pub fn step_deciding_everything(world: &mut World, inputs: &[Input], now: Now) -> Output {
     step_with(world, inputs, now, decide_everything_within)
@@ -84,7 +88,7 @@ fn step_with(
     for input in inputs {
         let mut answer = take_in(&mut tx, input);
         decide(&mut tx);
-        // What a node should do may just have been decided: tell it now, not at its next report.
+        // This decision may have changed what the node should do. Tell it now rather than after its next report.
         if let (Input::Report { node, .. }, Ok(Reply::Desired(desired))) = (input, &mut answer) {
             observations::bring_up_to_date(tx.world, node, desired);
         }
@@ -156,7 +160,7 @@ fn next_wake(world: &World) -> Wake {
     }
 }
 
-/// How long a node may be silent before it is lost.
+/// How long a node may be silent before it counts as lost.
 pub(crate) fn patience(world: &World) -> Span {
     if is_planted(Bug::ControllerImpatient) {
         return Span(world.settings.lease.0 / 2);

@@ -1,7 +1,8 @@
-//! The pure machine of a node: merges what is desired with what it holds, keeps the lease, journals.
+//! The pure state machine of a node: it merges what is desired with what the node holds, keeps the lease, and
+//! decides what to journal.
 //!
-//! The runtime around it (the real agent, or the simulator) feeds it what happened and carries out the
-//! [`Action`]s in order. What a `Journal` action writes must outlive the agent before anything after it is done.
+//! The runtime around it (the real agent, or the simulator) feeds it events and carries out the [`Action`]s in
+//! order. The record of a `Journal` action must be on disk before any later action is carried out.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +15,17 @@ use crate::model::{Exit, Spans};
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Span};
 
-/// How a node behaves on its own.
+/// The time limits by which a node acts when it does not hear from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// The lease that the rest is for; under a shorter one it shrinks with it.
+    /// The lease that the other spans are meant for. Under a shorter lease they shrink in proportion.
     pub lease: Span,
-    /// From the polite signal to the one that cannot be ignored.
+    /// How long a process has between SIGTERM and SIGKILL.
     pub stop_grace: Span,
-    /// How long before the lease ends everything must have been told to stop. Longer than the grace, so
-    /// that nothing runs when the controller may give the job to someone else.
+    /// How long before the end of the lease every process is sent SIGTERM. It is longer than the grace period, so
+    /// that nothing still runs when the server may give the job to another node.
     pub lease_margin: Span,
-    /// How long after its lease an unserved node ends itself.
+    /// How long after the end of its lease a node that still gets no answer ends itself.
     pub alone_max: Span,
 }
 
@@ -54,11 +55,11 @@ impl Timing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     Journal(Record),
-    /// Prepare it, and start it if it may go at once; otherwise say so when it is prepared.
+    /// Prepare the attempt, and start it if `go` is set; otherwise call `on_prepared` once it is prepared.
     Start(Assignment),
-    /// What is prepared may start now.
+    /// Start the attempt, which is prepared.
     Go(Epoch),
-    /// Leave word for the job that its node is taken away, and how long it has.
+    /// Notify the job that its node will be evicted, and how long it has.
     Notice {
         epoch: Epoch,
         within: Span,
@@ -67,9 +68,9 @@ pub enum Action {
         epoch: Epoch,
         signal: Signal,
     },
-    /// Report at once: something that the controller wants to know has changed.
+    /// Report at once: something that the server is waiting for has changed.
     Report,
-    /// Nothing runs any more and nobody wants this node: leave.
+    /// End the agent: nothing runs any more, and the node is no longer needed.
     End,
 }
 
@@ -79,10 +80,10 @@ pub enum Signal {
     Kill,
 }
 
-/// What survives a restart of the agent.
+/// A line of the journal, which survives a restart of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// Never take on this epoch or an earlier one again.
+    /// Never accept this epoch or an earlier one again.
     Floor(Epoch),
     Took(Epoch),
     Ended {
@@ -99,7 +100,7 @@ enum Held {
     Ended { exit: Exit },
 }
 
-/// What a start needs: to be prepared, and the word that all members are.
+/// What an attempt needs before it can start: it is prepared, and the server has confirmed that all members are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Start {
     is_ready: bool,
@@ -125,20 +126,20 @@ pub struct Machine {
     boot_id: Box<str>,
     address: Box<str>,
     timing: Timing,
-    /// The same under the lease that the controller gives.
+    /// `timing`, scaled to the lease that the server grants.
     leased: Timing,
     floor: Epoch,
     held: BTreeMap<Epoch, Held>,
-    /// Of those that are over. Not journalled: nothing is decided by them.
+    /// Measurements of attempts that have ended. They are not journalled, because no decision depends on them.
     spans: BTreeMap<Epoch, Spans>,
     lease_until: Elapsed,
-    /// The newest report that has been answered; answers to older ones say nothing new.
+    /// The newest report that was answered. Answers to older reports are ignored.
     answered: u64,
     is_ending: bool,
 }
 
 impl Machine {
-    /// A node that just came up. It has no lease yet, so it ends itself if nobody ever answers.
+    /// A node that has just started. It has no lease yet, so it ends itself if no answer ever arrives.
     pub fn new(boot_id: &str, address: &str, timing: Timing, now: Elapsed) -> Machine {
         Machine {
             boot_id: boot_id.into(),
@@ -154,7 +155,7 @@ impl Machine {
         }
     }
 
-    /// The same node after its agent was restarted: what it ran is gone, what it owes is not.
+    /// The same node after its agent restarted: its processes have ended, but their endings still have to be reported.
     pub fn recover(mut self, records: &[Record]) -> Machine {
         for record in records {
             match record {
@@ -196,7 +197,7 @@ impl Machine {
         }
     }
 
-    /// The controller answered the report with number `sequence` (they grow), which was sent at `sent_at`.
+    /// The server answered the report with number `sequence`, which was sent at `sent_at`. The numbers increase.
     pub fn on_desired(
         &mut self,
         desired: &Desired,
@@ -230,10 +231,10 @@ impl Machine {
         if may_start {
             for assignment in &desired.assignments {
                 self.take_on(assignment, &mut actions);
-                self.hear_of_eviction(assignment, now, &mut actions);
+                self.on_eviction_notice(assignment, now, &mut actions);
             }
         }
-        // After the orders: those below it were just taken on.
+        // This follows the assignments, because those below the new floor have just been accepted.
         if may_start && desired.floor > self.floor {
             self.floor = desired.floor;
             actions.push(Action::Journal(Record::Floor(desired.floor)));
@@ -274,8 +275,8 @@ impl Machine {
         actions.push(Action::Start(assignment.clone()));
     }
 
-    /// A node of this attempt is taken away: what runs is asked to end, and has longer for it than usual.
-    fn hear_of_eviction(
+    /// A node of this attempt will be evicted: a running process is asked to end, and has longer than usual to do so.
+    fn on_eviction_notice(
         &mut self,
         assignment: &Assignment,
         now: Elapsed,
@@ -292,58 +293,58 @@ impl Machine {
         }
     }
 
-    /// What was not to go at once is prepared.
+    /// An attempt that was not to start at once is prepared.
     pub fn on_prepared(&mut self, epoch: Epoch) -> Vec<Action> {
         match self.held.get_mut(&epoch) {
             Some(Held::Preparing { stop: None, start }) => {
                 start.is_ready = true;
-                // The word is here already if it comes from a controller that does not wait for all.
+                // `go` is already set if the server does not wait for all members to be ready.
                 vec![if start.go { Action::Go(epoch) } else { Action::Report }]
             }
             Some(_) | None => Vec::new(),
         }
     }
 
-    /// The process of this epoch runs; it may do so for `timeout`.
+    /// The process of this epoch has started; it may run for `timeout`.
     pub fn on_started(&mut self, epoch: Epoch, timeout: Option<Span>, now: Elapsed) -> Vec<Action> {
         let Some(Held::Preparing { stop, .. }) = self.held.get(&epoch) else { return Vec::new() };
         let stop = *stop;
         let timeout_at = timeout.map(|timeout| now + timeout);
         self.held.insert(epoch, Held::Running { stop, timeout_at });
         let mut actions = vec![Action::Report];
-        // It was told to stop while it was being prepared, when there was nothing to signal yet.
+        // It had to stop while it was being prepared, when there was no process to signal yet.
         if stop.is_some() {
             actions.insert(0, Action::Signal { epoch, signal: Signal::Terminate });
         }
         actions
     }
 
-    /// The process of this epoch is over, and only what it left is still being kept: its own time stands still.
+    /// The process of this epoch has ended and only its outputs are still being saved, so its timeout no longer counts.
     pub fn on_ending(&mut self, epoch: Epoch) {
         if let Some(Held::Running { timeout_at, .. }) = self.held.get_mut(&epoch) {
             *timeout_at = None;
         }
     }
 
-    /// How long its files took; said before [`Machine::on_exited`], and reported with it.
+    /// How long the attempt's files took. Called before [`Machine::on_exited`], and reported together with it.
     pub fn on_measured(&mut self, epoch: Epoch, spans: Spans) {
         if self.held.contains_key(&epoch) {
             self.spans.insert(epoch, spans);
         }
     }
 
-    /// The process of this epoch is over, or could not be started.
+    /// The process of this epoch has ended, or could not be started.
     pub fn on_exited(&mut self, epoch: Epoch, exit: Exit, now: Elapsed) -> Vec<Action> {
         let stop = match self.held.get(&epoch) {
             Some(Held::Preparing { stop, .. } | Held::Running { stop, .. }) => *stop,
             Some(Held::Ended { .. }) | None => return Vec::new(),
         };
-        // Whatever it says after it was told to stop, it did not finish by itself.
+        // A process that was asked to stop did not finish by itself, whatever its exit code is.
         let exit = match stop.map(|stop| stop.why) {
             None => exit,
             Some(StopReason::Unwanted) => Exit::Stopped,
             Some(StopReason::TimedOut) => Exit::TimedOut,
-            // But with this notice it may well have.
+            // After an eviction notice, however, it may have had the time to finish.
             Some(StopReason::Evicted) if exit.is_success() => exit,
             Some(StopReason::Evicted) => Exit::Evicted,
         };
@@ -353,7 +354,7 @@ impl Machine {
         actions
     }
 
-    /// Whoever runs this machine wants the node gone: stops everything, then ends.
+    /// The runtime wants the node to end: stops everything, then ends.
     pub fn on_leave(&mut self, now: Elapsed) -> Vec<Action> {
         self.is_ending = true;
         let mut actions = Vec::new();
@@ -365,7 +366,7 @@ impl Machine {
         actions
     }
 
-    /// Time went by.
+    /// Acts on every time limit that has been reached.
     pub fn on_tick(&mut self, now: Elapsed) -> Vec<Action> {
         let mut actions = Vec::new();
         let epochs: Vec<Epoch> = self.held.keys().copied().collect();
@@ -384,7 +385,7 @@ impl Machine {
         actions
     }
 
-    /// When `on_tick` has something to do even if nothing happens.
+    /// When `on_tick` has something to do even if no event arrives.
     pub fn next_tick(&self) -> Elapsed {
         let alone = self.lease_until + self.leased.alone_max;
         let lease = self.stop_at();
@@ -406,7 +407,8 @@ impl Machine {
         Elapsed(self.lease_until.0.saturating_sub(self.leased.lease_margin.0))
     }
 
-    /// When nothing of it may run any more: before the lease ends. Whoever wakes up later than that kills at once.
+    /// When every process must have been killed, which is before the lease ends. An agent that wakes up later kills
+    /// them at once.
     fn kill_by(&self) -> Elapsed {
         self.stop_at() + self.leased.stop_grace
     }
@@ -425,7 +427,7 @@ impl Machine {
                 *stop = Some(Stop { kill_at, why, killed: false });
                 actions.push(Action::Signal { epoch, signal: Signal::Terminate });
             }
-            // It was given longer; but nothing may run when the lease is over.
+            // It was given more time before, but nothing may run once the lease is over.
             Some(
                 Held::Preparing { stop: Some(stop), .. } | Held::Running { stop: Some(stop), .. },
             ) => stop.kill_at = stop.kill_at.min(kill_at),
@@ -445,8 +447,8 @@ impl Machine {
         }
     }
 
-    /// Ends when told to, or when alone for too long, but never with something still running. What it owes
-    /// (an ending that nobody acknowledged) does not hold it: the controller has given up on it by then.
+    /// Ends the node when that was requested, or after too long without an answer, but never while a process runs.
+    /// Endings that were not acknowledged do not delay it: the server has given up on this node by then.
     fn end_if_done(&mut self, now: Elapsed, actions: &mut Vec<Action>) {
         let is_alone = self.lease_until + self.leased.alone_max <= now;
         let runs = self.held.values().any(|held| match held {

@@ -1,4 +1,4 @@
-//! What goes over the wire between an agent and the controller.
+//! The messages between an agent and the server.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,19 +6,19 @@ use crate::ids::Epoch;
 use crate::model::{Capacity, Exit, Spans, SpecHash};
 use crate::time::Span;
 
-/// Of the log of one rank of one attempt. A job that writes more is not stopped, its log is: the server takes no more,
-/// and a node keeps no more.
+/// The largest log of one rank of one attempt. A job that writes more keeps running, but neither the server nor the
+/// node keeps the rest of its log.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
-/// The most that a server takes as the last of a log that it has no room for.
+/// The most that a server accepts as the last part of a log that is already full.
 pub const LAST_LOG_BYTES_MAX: usize = 4 << 10;
 
-/// Everything that an agent knows. Sent at least every few seconds.
+/// Everything that an agent knows. It is sent at least every few seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub boot_id: Box<str>,
     pub address: Box<str>,
-    /// The highest epoch this node has ever taken on. An epoch at or below it that is not in `attempts`
-    /// is over and forgotten here; above it, the order has not arrived yet.
+    /// The highest epoch that this node has ever accepted. An epoch at or below it that is not in `attempts` has
+    /// ended here and was forgotten; an assignment with a higher epoch has not arrived yet.
     pub floor: Epoch,
     pub attempts: Vec<AttemptReport>,
 }
@@ -27,7 +27,7 @@ pub struct Report {
 pub struct AttemptReport {
     pub epoch: Epoch,
     pub phase: AttemptPhase,
-    /// Said with its end.
+    /// Reported together with the end of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spans: Option<Spans>,
 }
@@ -41,31 +41,31 @@ impl AttemptReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptPhase {
     Preparing,
-    /// Everything is there to start it, and it waits for the word: a member of several starts with all.
+    /// It is prepared and waits for `go`: the members of a multi-node attempt start together.
     Ready,
     Running,
-    /// It runs, and has been told that a node is taken away.
+    /// It runs, and has been notified that one of its nodes will be evicted.
     Leaving,
-    /// Journalled by the agent and said again until it is acknowledged.
+    /// It has ended. The agent journals this, and reports it again until it is acknowledged.
     Ended(Exit),
 }
 
-/// Everything that the controller wants of a node.
+/// Everything that a node should hold and do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Desired {
-    /// How long the agent may go on without hearing from us, counted from when it sent its report.
+    /// How long the agent may continue without hearing from the server, counted from when it sent its report.
     pub lease: Span,
-    /// What it should run. Anything else it holds must stop, if its epoch is below `as_of`.
+    /// What the node should run. Anything else that it holds must stop, if its epoch is below `as_of`.
     pub assignments: Vec<Assignment>,
-    /// Epochs from here on had not been given out when this was made, so it says nothing about them: the
-    /// answer to a newer report can have been made before an older one was answered.
+    /// Epochs from here on did not exist when this answer was created, so it has nothing to do with them. This matters
+    /// because the answer to a newer report can be created before an older report is answered.
     pub as_of: Epoch,
-    /// Epochs up to here that the node has not taken on are void: it must never start them, even if an
-    /// older message that orders them arrives later. Its next report shows that it knows.
+    /// Epochs up to here that the node has not accepted are void: it must never start them, even if an older message
+    /// that assigns them arrives later. Its next report confirms this.
     pub floor: Epoch,
-    /// Endings that are on the controller's disk: the agent may forget them.
+    /// Endings that are on the server's disk, so the agent may forget them.
     pub acknowledged: Vec<Epoch>,
-    /// The node is not wanted any more: stop everything and end.
+    /// The node is no longer needed: it must stop everything and end.
     pub end: bool,
 }
 
@@ -73,23 +73,23 @@ pub struct Desired {
 pub struct Assignment {
     pub epoch: Epoch,
     pub job_name: Box<str>,
-    /// Which try this is, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     pub spec: SpecHash,
-    /// This node's place among the members, from 0.
+    /// This node's number among the members, from 0.
     pub rank: u32,
     pub nodes: u32,
-    /// What it holds of this node, if not all of it: it may use no more.
+    /// The share of the node that the attempt holds, and may not exceed. `None` if it holds the whole node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Box<Capacity>>,
-    /// Whether it may start as soon as it is prepared. With several members that is said once all are
-    /// ready; a controller that does not know of this lets each start by itself.
+    /// Whether it may start as soon as it is prepared. With several members, this is set once all of them are ready;
+    /// an older server that does not know this field lets each member start by itself.
     #[serde(default = "at_once")]
     pub go: bool,
-    /// Where the members are, by rank. Empty for one node, and once this one has been prepared.
+    /// The addresses of the members, by rank. Empty for a single node, and once this member has been prepared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Box<str>>,
-    /// A node of it is taken away: it has this long to end by itself, from when its agent hears this.
+    /// One of its nodes will be evicted: it has this long to end by itself, from when the agent receives this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict: Option<Span>,
 }
@@ -98,19 +98,19 @@ fn at_once() -> bool {
     true
 }
 
-/// Above the ports of well-known services, and below those that Linux gives to outgoing connections.
+/// Above the ports of well-known services, and below those that Linux assigns to outgoing connections.
 const FIRST_MASTER_PORT: u16 = 20_000;
 const MASTER_PORTS: u16 = 10_000;
 
-/// Where the members of an attempt meet, on the node of rank 0: the same for all of them, as it follows from
-/// the epoch. No two attempts that have their rank 0 on one node at the same time have the same.
+/// The port on the node of rank 0 at which the members of an attempt meet. It follows from the epoch, so all members
+/// agree on it. Two attempts whose rank 0 is on the same node at the same time never have the same port.
 pub fn master_port(epoch: Epoch) -> u16 {
     let offset = epoch.0 % u64::from(MASTER_PORTS);
     FIRST_MASTER_PORT + u16::try_from(offset).expect("below the number of ports")
 }
 
 impl Desired {
-    /// Whether it differs from what a node that reports this does already.
+    /// Whether a node that sent this report has to do anything because of it.
     pub fn is_news_to(&self, report: &Report) -> bool {
         let held = |epoch: Epoch| report.attempts.iter().find(|held| held.epoch == epoch);
         let must_start = self.assignments.iter().any(|assignment| match held(assignment.epoch) {
@@ -139,35 +139,35 @@ impl Desired {
     }
 }
 
-/// What an attempt is told about itself, for the programs in it.
+/// Facts about an attempt for the programs in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFacts {
-    /// What it proves itself with, while it is live.
+    /// The token that the attempt authenticates with while it is live.
     pub token: Box<str>,
-    /// At the latest.
+    /// When the token expires, unless the attempt ends earlier.
     pub token_ends_unix: u64,
-    /// Where the server is, as jobs see it.
+    /// The address of the server, as seen by jobs.
     pub endpoint: Box<str>,
     pub workspace_id: Box<str>,
-    /// Of the cluster's own identity, if it has one.
+    /// The client ID of the cluster's managed identity, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Box<str>>,
-    /// By which the members of this attempt know each other, and nobody else knows them.
+    /// A secret that only the members of this attempt know, with which they recognise each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members_key: Option<Box<str>>,
 }
 
-/// What an attempt reads: its code, or an input by its name.
+/// A folder or file that an attempt reads: its code, or an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataList {
-    /// One file, not a folder with one in it.
+    /// Whether it is a single file, as opposed to a folder that contains one.
     pub is_file: bool,
     pub files: Vec<DataFile>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataFile {
-    /// Below the folder, with `/` between names.
+    /// The path below the folder, with `/` between names.
     pub path: Box<str>,
     pub bytes: u64,
 }

@@ -1,10 +1,10 @@
-//! What goes over the wire about the services of an attempt: how they are, and who wants to reach them.
+//! The messages about the services of an attempt: their state, and the clients that wait to be connected to them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a connection is upgraded to that leads to a service on a node.
+/// The protocol name in the HTTP upgrade of a connection that leads to a service on a node.
 pub const SERVICE_PROTOCOL: &str = "muster-service";
 
 /// All services of one member of an attempt, as its node sees them.
@@ -17,12 +17,12 @@ pub struct ServicesReport {
 pub struct ServiceReport {
     pub phase: ServicePhase,
     pub port: Option<u16>,
-    /// It knows under which path it is found, and wants to be asked with all of it.
+    /// The service knows the path under which it is published, and expects requests with the whole path.
     pub keeps_path: bool,
-    /// What it wants to see as `Authorization`: others on the node do not know it.
+    /// The `Authorization` header that the service expects. Other jobs on the node do not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<Box<str>>,
-    /// The same as a cookie, `NAME=VALUE`, for one that knows no other way.
+    /// The same secret as a cookie, `NAME=VALUE`, for a service that supports nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cookie: Option<Box<str>>,
 }
@@ -35,7 +35,7 @@ pub enum ServicePhase {
     Failed(Box<str>),
 }
 
-/// Everybody who waits to be connected: number of the call → service.
+/// The clients that wait to be connected: the number of each call, and the service that it wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceCalls {
     pub calls: BTreeMap<u64, Box<str>>,

@@ -1,24 +1,24 @@
 //! What a node and the jobs on it use, as the node's agent measures it.
 //!
-//! It goes to the server beside a report and is no part of it: that a figure has changed is no news, and nothing is
-//! decided by it.
+//! It is sent to the server beside the report and is no part of it: a changed figure is not a reason to report, and no
+//! decision depends on it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Epoch;
 
-/// More jobs or GPUs than this are not on one node: what a node says beyond it is left out.
+/// No node has more jobs or GPUs than this. Anything beyond it in a node's message is dropped.
 pub const MEASURED_MAX: usize = 256;
-/// No node has more memory or disk than this, a pebibyte, nor as many cores as the next.
+/// No node has more memory or disk than this (one pebibyte), nor more cores than the next constant.
 const BYTES_MAX: u64 = 1 << 50;
 const MILLICORES_MAX: u64 = 100_000_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUsage {
-    /// When it was measured, in microseconds of a clock of the node that only counts up.
+    /// When it was measured, in microseconds of a monotonic clock of the node.
     pub at_us: u64,
     pub node: Usage,
-    /// Of the disk that the node's files are on, used or not.
+    /// The size of the disk that holds the node's files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_size_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -27,10 +27,10 @@ pub struct NodeUsage {
     pub attempts: Vec<AttemptUsage>,
 }
 
-/// None where nothing on the node counts it.
+/// What is in use. A value is `None` if the node cannot measure it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Time that cores have spent, since the node or the attempt began.
+    /// CPU time since the node or the attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,14 +47,14 @@ pub struct AttemptUsage {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuUsage {
-    /// Of `/dev/nvidiaN`.
+    /// The `N` of `/dev/nvidiaN`.
     pub number: u16,
-    /// How much of the last moment it computed for, in percent.
+    /// For how much of the last sampling period it was computing, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_percent: Option<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// The attempt that has it, if one has.
+    /// The attempt that holds it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<Epoch>,
 }
@@ -68,7 +68,7 @@ impl Usage {
 }
 
 impl NodeUsage {
-    /// What is taken of what a node says, which is not trusted to be sensible.
+    /// The usage without implausible values: a node's message is not trusted.
     pub fn bounded(mut self) -> NodeUsage {
         self.gpus.truncate(MEASURED_MAX);
         self.attempts.truncate(MEASURED_MAX);
@@ -84,7 +84,7 @@ impl NodeUsage {
         self
     }
 
-    /// The cores that were busy between `before` and now, in thousandths.
+    /// The average number of busy cores since `before`, in thousandths.
     pub fn millicores_since(&self, before: &NodeUsage) -> Option<u64> {
         let span_us = self.at_us.checked_sub(before.at_us).filter(|span_us| *span_us > 0)?;
         let used_us = self.node.cpu_us?.checked_sub(before.node.cpu_us?)?;

@@ -1,7 +1,7 @@
 //! What an hour of a size costs: listed, estimated, or set by the operator.
 //!
 //! All amounts are whole micro-USD per hour, so that the cost ledger adds up exactly and a replayed
-//! log gives the same bill. Estimates never stand in for a listed price without saying so: each
+//! log gives the same bill. An estimate is never mistaken for a listed price, because each
 //! price carries its source.
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// one within a year: multiply in `u128`.)
 pub const PRICE_MAX_MICRO_USD_PER_HOUR: u64 = 1_000_000 * 1_000_000;
 
-/// A low-priority hour costs one dedicated hour divided by this where nothing else is listed: the
+/// A low-priority hour costs one dedicated hour divided by this if no other price is listed: the
 /// documents promise a discount of up to 80 %.
 const LOW_PRIORITY_DIVISOR: u64 = 5;
 
@@ -95,8 +95,8 @@ impl Price {
         }
     }
 
-    /// What a size without a list price is taken to cost: so much per vCPU, per GiB and per GPU.
-    /// More of any of them never costs less within a family.
+    /// The assumed price of a size without a list price: a rate per vCPU, per GiB and per GPU.
+    /// Within a family, more of any of them never costs less.
     pub(super) fn estimate(
         family: &str,
         vcpus: u32,
@@ -122,7 +122,7 @@ impl Price {
     }
 }
 
-/// One entry of an operator's price list. Without a low-priority price, it is a fifth of the other.
+/// One entry of an operator's price list. The low-priority price defaults to a fifth of the dedicated one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperatorPrice {
@@ -132,8 +132,8 @@ pub struct OperatorPrice {
     pub low_priority_micro_usd_per_hour: Option<u64>,
 }
 
-/// Why an operator's price list was not taken. Each names the entry, counted from 1, and the way
-/// out.
+/// Why an operator's price list was rejected. Each error names the entry, counted from 1, and the
+/// remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
     #[error(
@@ -164,7 +164,7 @@ pub enum PriceError {
 }
 
 impl OperatorPrice {
-    /// The price this entry sets, if it can be meant.
+    /// The price that this entry sets, if it is plausible.
     pub(super) fn check(&self, entry: usize) -> Result<Price, PriceError> {
         let dedicated = self.dedicated_micro_usd_per_hour;
         let price =
@@ -191,7 +191,7 @@ impl OperatorPrice {
         PriceError::Duplicate { entry, first, size: self.shown_size() }
     }
 
-    /// The name as written, cut where it cannot be a size name any more, so that a broken file does
+    /// The name as written, truncated to the longest possible size name, so that a broken file does
     /// not end up in the log as a whole.
     fn shown_size(&self) -> Box<str> {
         const SHOWN_CHARS_MAX: usize = 80;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// The size called `name`, which the test takes for granted.
+/// The size called `name`, which must exist.
 fn size<'a>(catalogue: &'a Catalogue, name: &str) -> &'a VmSize {
     catalogue.get(name).unwrap_or_else(|| panic!("{name} is in the catalogue"))
 }
@@ -53,7 +53,7 @@ fn every_row_parses() {
     assert_eq!(sizes.len(), 1531);
     let keys: Vec<String> = sizes.iter().map(|size| key(&size.name)).collect();
     assert!(keys.is_sorted(), "the rows are sorted by lower-cased name");
-    assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), sizes.len(), "a name comes twice");
+    assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), sizes.len(), "a name is listed twice");
     assert_eq!(Catalogue::builtin().iter().count(), sizes.len());
     for size in &sizes {
         assert!(size.name.starts_with("Standard_") && size.name.is_ascii(), "{size:?}");
@@ -176,7 +176,7 @@ fn a_share_of_a_gpu_is_not_charged_as_a_whole() {
     assert_eq!(two, 72 * 34_800 + 880 * 3_750 + 2 * 500_000);
 }
 
-/// More vCPUs cost more within a family, as long as memory or GPUs do not shrink meanwhile: the
+/// Within a family, more vCPUs cost more unless memory or GPUs shrink at the same time: the
 /// memory-heavy M sizes rightly cost more than wider ones with a third of the memory.
 #[test]
 fn estimates_grow_with_vcpus_within_a_family() {
@@ -244,11 +244,11 @@ fn an_operators_list_replaces_the_built_in_one() {
     assert_eq!(amounts(&catalogue, "Standard_DS3_v2"), (100_000, 70_000, operator));
     assert_eq!(amounts(&catalogue, "Standard_D4s_v3"), (200_004, 40_000, operator));
     assert_eq!(amounts(&catalogue, "Standard_NC6"), (0, 0, operator));
-    // What the list does not name is no longer listed, and not free either.
+    // A size that the list does not name is no longer listed, but is not free either.
     let estimated = PriceSource::Estimated;
     assert_eq!(amounts(&catalogue, "Standard_DS4_v2"), (580_000, 120_000, estimated));
     assert_eq!(catalogue.iter().filter(|s| s.price.source == PriceSource::Listed).count(), 0);
-    // The catalogue it was made from is untouched.
+    // The original catalogue is unchanged.
     assert_eq!(builtin, Catalogue::builtin());
 
     let second = [operator_price("Standard_DS4_v2", 1, None)];

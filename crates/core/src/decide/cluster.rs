@@ -1,4 +1,4 @@
-//! All decisions about one pool but its growth, in a fixed order: provision or retire, place, shrink.
+//! All decisions about one cluster except its growth, in a fixed order: provision or retire, start jobs, shrink.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::step::Transaction;
 use crate::time::Wall;
 use crate::world::ClusterIndex;
 
-/// Decides about one cluster and says when it wants to be looked at again if nothing happens.
+/// Decides about one cluster, and returns when to decide again if nothing happens before that.
 pub(super) fn decide(tx: &mut Transaction<'_>, id: ClusterId) -> Option<Wall> {
     match cluster(tx, id).phase {
         ClusterPhase::Creating | ClusterPhase::Updating
@@ -34,7 +34,8 @@ pub(super) fn decide(tx: &mut Transaction<'_>, id: ClusterId) -> Option<Wall> {
         }
         ClusterPhase::Gone => return None,
     }
-    // One decision can call for another (the last idle node goes, so none is held any more): until none does.
+    // One decision can require another: when the last idle node is deleted, for example, none is held any more.
+    // So this repeats until nothing changes.
     loop {
         let before = tx.changes.len();
         start::start_jobs(tx, id);
@@ -43,7 +44,7 @@ pub(super) fn decide(tx: &mut Transaction<'_>, id: ClusterId) -> Option<Wall> {
         shrink(tx, id);
         mark_floor(tx, id);
         if tx.changes.len() == before {
-            return next_look(tx, id);
+            return next_wake(tx, id);
         }
     }
 }
@@ -53,10 +54,10 @@ pub(super) fn cluster<'t>(tx: &'t Transaction<'_>, id: ClusterId) -> &'t Cluster
 }
 
 pub(super) fn cluster_index<'t>(tx: &'t Transaction<'_>, id: ClusterId) -> &'t ClusterIndex {
-    tx.world.cluster_index(id).expect("every cluster has a pool")
+    tx.world.cluster_index(id).expect("every cluster has an index")
 }
 
-/// A cluster is ready as soon as it is on disk: nodes are made when they are needed.
+/// A cluster is ready as soon as it is on disk, because nodes are created only when they are needed.
 fn provision(tx: &mut Transaction<'_>, id: ClusterId) {
     let mut cluster = cluster(tx, id).clone();
     cluster.phase = ClusterPhase::Succeeded;
@@ -87,7 +88,7 @@ pub(super) fn finish_operation(
     }
 }
 
-/// Ends every job, lets every free node go, and the cluster with the last of them.
+/// Cancels every job, deletes every free node, and deletes the cluster together with the last of them.
 fn retire(tx: &mut Transaction<'_>, id: ClusterId) {
     let index = cluster_index(tx, id);
     let mut jobs: Vec<JobId> = index.queue.ids();
@@ -102,7 +103,7 @@ fn retire(tx: &mut Transaction<'_>, id: ClusterId) {
     let parked = index.parked.iter().map(|(_, node)| *node);
     let free: Vec<NodeId> = pending.chain(idle).chain(parked).collect();
     for node in free {
-        let_go(tx, node);
+        scale_down(tx, node);
     }
     forget_lost_nodes(tx, id);
     if cluster_index(tx, id).is_empty() {
@@ -115,8 +116,8 @@ fn retire(tx: &mut Transaction<'_>, id: ClusterId) {
     }
 }
 
-/// Idle nodes that a waiting job will use once it has enough of them do not time out meanwhile; when nobody
-/// waits for them any more, their time starts anew.
+/// Idle nodes that a waiting job will use once there are enough of them do not time out in the meantime. When no job
+/// waits for them any more, their idle time starts over.
 fn hold_idle(tx: &mut Transaction<'_>, id: ClusterId) {
     let cluster_now = cluster(tx, id);
     let reach = tx.world.reach(cluster_now);
@@ -133,7 +134,7 @@ fn hold_idle(tx: &mut Transaction<'_>, id: ClusterId) {
 }
 
 fn shrink(tx: &mut Transaction<'_>, id: ClusterId) {
-    // Above the maximum: it was lowered. Nodes that did not come up yet go first, newest first.
+    // The maximum was lowered below the current size: nodes that have not started yet are deleted first, newest first.
     let nodes_max = cluster(tx, id).spec.scale.nodes_max;
     while cluster_index(tx, id).alive() > nodes_max {
         let index = cluster_index(tx, id);
@@ -141,21 +142,20 @@ fn shrink(tx: &mut Transaction<'_>, id: ClusterId) {
         let newest = index.pending.last().map(|(_, node)| *node);
         let busy = index.leased.first().copied().filter(|_| is_planted(Bug::BusyNodeReleased));
         let Some(node) = busy.or(newest).or(oldest_idle) else { break };
-        let_go(tx, node);
+        scale_down(tx, node);
     }
     let chooses = host::first_gang(tx.world, cluster(tx, id), cluster_index(tx, id)).is_some();
     tx.world.volatile.set_choosing(id, chooses);
-    for node in host::in_the_way(tx.world, cluster(tx, id), cluster_index(tx, id)) {
-        let_go(tx, node);
+    for node in host::blocking_nodes(tx.world, cluster(tx, id), cluster_index(tx, id)) {
+        scale_down(tx, node);
     }
-    // Idle for too long: the least recently used goes first, but never below the minimum.
-    while let Some(node) = due_to_go(tx, id).filter(|(at, _)| *at <= tx.now.wall) {
-        let_go(tx, node.1);
+    // Nodes that have been idle for too long: the least recently used is deleted first, but never below the minimum.
+    while let Some(node) = next_idle_timeout(tx, id).filter(|(at, _)| *at <= tx.now.wall) {
+        scale_down(tx, node.1);
     }
 }
 
-/// Takes nodes off hosts that are not open any more: those that hold no job, at once or when their time is
-/// over.
+/// Deletes nodes without a job on hosts that are not open any more, either at once or when their idle time is over.
 fn clear_closed_hosts(tx: &mut Transaction<'_>, id: ClusterId) {
     let index = cluster_index(tx, id);
     if index.hosts.keys().all(|host| tx.world.is_open(host)) {
@@ -165,7 +165,7 @@ fn clear_closed_hosts(tx: &mut Transaction<'_>, id: ClusterId) {
         |node: &NodeId| tx.world.node(*node).is_some_and(|node| !tx.world.is_open(&node.host));
     let pending = index.pending.iter().map(|(_, node)| *node).filter(on_closed);
     let parked = index.parked.iter();
-    // They must not keep the pool from having others instead.
+    // Parked nodes must not keep the cluster from having usable ones instead.
     let cluster_now = cluster(tx, id);
     let wanted = grow::wanted_nodes(tx.world, cluster_now, index, tx.now.wall);
     let unusable = index.existing() - index.alive();
@@ -179,13 +179,13 @@ fn clear_closed_hosts(tx: &mut Transaction<'_>, id: ClusterId) {
     });
     let free: Vec<NodeId> = pending.chain(due.map(|(_, (_, node))| *node)).collect();
     for node in free {
-        let_go(tx, node);
+        scale_down(tx, node);
     }
     forget_lost_nodes(tx, id);
 }
 
-/// When an idle node on a host that is not open goes. On one that is only cordoned it has its time: somebody may
-/// open the host again.
+/// When to delete an idle node on a host that is not open. If the host is only cordoned, the node is kept for its idle
+/// time, because an administrator may open the host again.
 fn parked_until(tx: &Transaction<'_>, id: ClusterId, node: NodeId) -> Option<Wall> {
     let node = tx.world.node(node)?;
     let NodeState::Idle { since, .. } = node.state else { return None };
@@ -196,8 +196,8 @@ fn parked_until(tx: &Transaction<'_>, id: ClusterId, node: NodeId) -> Option<Wal
     }
 }
 
-/// Nodes on their way out of a host that was given up are gone: nobody is left who could delete them, and
-/// whatever they held is over.
+/// Nodes that are being deleted on a host that was given up count as deleted: no host agent is left to delete them,
+/// and everything that ran on them is over.
 fn forget_lost_nodes(tx: &mut Transaction<'_>, id: ClusterId) {
     if tx.world.hosts().removing().next().is_none() {
         return;
@@ -219,7 +219,7 @@ fn forget_lost_nodes(tx: &mut Transaction<'_>, id: ClusterId) {
 }
 
 /// The node that will time out next, and when.
-fn due_to_go(tx: &Transaction<'_>, id: ClusterId) -> Option<(Wall, NodeId)> {
+fn next_idle_timeout(tx: &Transaction<'_>, id: ClusterId) -> Option<(Wall, NodeId)> {
     let cluster_now = cluster(tx, id);
     let index = cluster_index(tx, id);
     if index.alive() <= cluster_now.spec.scale.nodes_min {
@@ -236,7 +236,7 @@ fn due_to_go(tx: &Transaction<'_>, id: ClusterId) -> Option<(Wall, NodeId)> {
 }
 
 /// Deletes a node that holds no job.
-fn let_go(tx: &mut Transaction<'_>, node: NodeId) {
+fn scale_down(tx: &mut Transaction<'_>, node: NodeId) {
     let mut node = tx.world.node(node).expect("indexed").clone();
     let next = node.meter.map(|_| Category::Stop);
     node.state = NodeState::Leaving;
@@ -245,8 +245,8 @@ fn let_go(tx: &mut Transaction<'_>, node: NodeId) {
     tx.emit(Change::NodeChanged { event: NodeEvent::ScaledDown, node: Arc::new(node) });
 }
 
-/// Tells idle time that the minimum causes from idle time that will end: of the idle nodes, those that would
-/// go last are the floor.
+/// Separates idle time that the minimum causes from idle time that will end: the idle nodes that would be deleted last
+/// are the floor.
 fn mark_floor(tx: &mut Transaction<'_>, id: ClusterId) {
     let nodes_min = cluster(tx, id).spec.scale.nodes_min;
     let index = cluster_index(tx, id);
@@ -267,7 +267,7 @@ fn mark_floor(tx: &mut Transaction<'_>, id: ClusterId) {
     }
 }
 
-fn next_look(tx: &Transaction<'_>, id: ClusterId) -> Option<Wall> {
+fn next_wake(tx: &Transaction<'_>, id: ClusterId) -> Option<Wall> {
     let now = tx.now.wall;
     let cluster_now = cluster(tx, id);
     let index = cluster_index(tx, id);
@@ -277,15 +277,15 @@ fn next_look(tx: &Transaction<'_>, id: ClusterId) -> Option<Wall> {
     };
     let until = cluster_now.backoff.until;
     let retry = (until > now && is_short()).then_some(until);
-    let timeout = due_to_go(tx, id).map(|(at, _)| at);
-    // An attempt that takes longer than was thought can make room behind a reservation, or a new node
-    // worth its start.
+    let timeout = next_idle_timeout(tx, id).map(|(at, _)| at);
+    // An attempt that takes longer than predicted can make room behind a reservation, or make a new node worth
+    // starting.
     let has_room = !index.idle.is_empty() || !index.partial.is_empty();
     let foresees = cluster_now.spec.scale.scale_up == ScaleUp::Predictive;
     let is_watched = !index.queue.is_empty() && (has_room || foresees);
     let mut ends = tx.world.releases(id).map(|(end, _)| end).take_while(|_| is_watched).peekable();
     let overrun = ends.peek().map(|end| *end + Attempt::GRACE);
-    // And one that would have ended after a new node was up will, from then on, have ended before.
+    // As time passes, an attempt that would have ended after a new node was up ends before that instead.
     let boot = cluster_now.boot.unwrap_or(tx.world.settings.boot);
     let sooner = ends.find(|end| *end > now + boot).map(|end| Wall(end.0 - boot.0));
     let parked = index.parked.iter().filter_map(|(_, node)| parked_until(tx, id, *node)).min();

@@ -1,9 +1,9 @@
-//! Growing: which pools get new nodes.
+//! Growth: which clusters get new nodes.
 //!
-//! Pools of one region share its quota. They are served in the order in which their first waiting jobs came;
-//! the first that a limit stops holds back everyone behind it at that limit, so that a large node is not
-//! overtaken by small ones for ever. One that does not fit into the limit at all holds back nobody. The same
-//! goes for hosts that are full, across all regions.
+//! Clusters of one region share its quota. They are served in the order in which their first waiting jobs arrived. The
+//! first cluster that is stopped by a limit holds back every later one at that limit; otherwise small nodes could
+//! overtake a large one for ever. A cluster that can never fit within the limit holds back no other. The same applies
+//! to full hosts, across all regions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
 use crate::world::{Candidate, ClusterIndex, QuotaLine, World};
 
-/// Notes whether the cluster would grow if it could; gives back whether it would.
+/// Notes whether the cluster would grow if it could, and returns the same.
 pub(super) fn growth(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope) -> bool {
     let index = cluster_index(tx, id);
     let has_enough =
@@ -38,10 +38,10 @@ pub(super) fn growth(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope
     wants
 }
 
-/// Serves the wishes of these regions, in the order of their first jobs.
+/// Lets the clusters of these regions grow, in the order of their first waiting jobs.
 pub(super) fn regions(tx: &mut Transaction<'_>, mut scopes: BTreeSet<QuotaScope>) {
     if !tx.world.is_boundless() {
-        // Hosts are shared by all regions, so whoever comes first must be looked at first.
+        // Hosts are shared by all regions, so the cluster that comes first must be considered first.
         scopes.extend(tx.world.volatile.growth.scopes());
     }
     let mut pass = Pass { names: BTreeSet::new(), hosts: BTreeSet::new() };
@@ -61,7 +61,7 @@ pub(super) fn regions(tx: &mut Transaction<'_>, mut scopes: BTreeSet<QuotaScope>
     }
 }
 
-/// What is kept for those who were served before.
+/// Quotas and hosts that are kept for clusters which came earlier in this pass.
 struct Pass {
     names: BTreeSet<(QuotaScope, QuotaName)>,
     hosts: BTreeSet<HostName>,
@@ -74,7 +74,7 @@ fn serve(tx: &mut Transaction<'_>, id: ClusterId, scope: &QuotaScope, pass: &mut
         _ if is_planted(Bug::QuotaIgnored) => u32::MAX,
         room => room,
     };
-    // Half a gang is of no use: if the first job cannot have all its nodes, nobody behind it gets any.
+    // A multi-node job needs all of its nodes at once: if the first job cannot have them, no later job gets any.
     let index = cluster_index(tx, id);
     let first = first_feasible(tx.world, cluster_now, index);
     let first = first.map_or(0, |first| first.shape.nodes.saturating_sub(index.alive()));
@@ -105,7 +105,7 @@ fn first_feasible(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Opt
     index.queue.candidates().find(|kind| kind.shape.nodes <= reach)
 }
 
-/// How many more nodes the pool would have if others did not use the quota.
+/// How many more nodes the cluster would have if the quota were unlimited.
 pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) -> u32 {
     let Some(index) = world.cluster_index(cluster.id) else { return 0 };
     let is_pausing = cluster.backoff.until > now && !is_planted(Bug::BackoffIgnored);
@@ -124,7 +124,7 @@ pub(crate) fn missing(world: &World, cluster: &Cluster, now: crate::time::Wall) 
         .min(cluster.backoff.pending_max().saturating_sub(pending))
 }
 
-/// The pool that the minimum and the waiting jobs call for, within the maximum.
+/// The size of the cluster that the minimum and the waiting jobs require, within the maximum.
 pub(crate) fn wanted_nodes(
     world: &World,
     cluster: &Cluster,
@@ -144,7 +144,7 @@ pub(crate) fn wanted_nodes(
     busy.saturating_add(waiting).min(ceiling).max(scale.nodes_min.min(ceiling))
 }
 
-/// Records the intent and puts the create call into the outbox, in that order.
+/// Records the intent to create a node and then puts the request into the outbox.
 fn request_node(tx: &mut Transaction<'_>, id: ClusterId, host: HostName) {
     let node_id = NodeId(tx.world.draw());
     let effect_id = EffectId(tx.world.draw());

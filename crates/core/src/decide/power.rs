@@ -1,4 +1,4 @@
-//! What is being done to an instance, and when it is done.
+//! Starting, stopping and restarting compute instances.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::model::{
 };
 use crate::step::Transaction;
 
-/// Takes what is under way one step further, and says whether that was the last.
+/// Advances the operation that is under way, and finishes it if nothing is left to do.
 pub(super) fn settle(tx: &mut Transaction<'_>, id: ClusterId) {
     let cluster_now = cluster(tx, id);
     let Some(power) = cluster_now.under_way() else { return };
     if !cluster_now.is_wanted_up() {
-        // As on Azure nobody waits for what runs: the machine goes, and its jobs with it. Those that wait stay.
+        // As on Azure, stopping does not wait for running jobs: they are canceled. Queued jobs are kept.
         end_jobs(tx, id);
         if cluster_index(tx, id).existing() > 0 {
             return;
@@ -39,7 +39,7 @@ pub(super) fn settle(tx: &mut Transaction<'_>, id: ClusterId) {
     if *failures >= Backoff::BREAKER {
         let last = last.as_deref().unwrap_or("no reason was given");
         let error =
-            format!("no node came up, {failures} times in a row; the last time because: {last}");
+            format!("the node failed to start {failures} times in a row; last error: {last}");
         finish(tx, id, Progress::Failed, Some(error));
     }
 }
@@ -52,7 +52,7 @@ fn end_jobs(tx: &mut Transaction<'_>, id: ClusterId) {
     }
 }
 
-/// An instance that does not come up is stopped again: it must not cost anything while nobody looks.
+/// Finishes the operation. An instance that failed to start is stopped, so that it costs nothing while it is unattended.
 fn finish(tx: &mut Transaction<'_>, id: ClusterId, progress: Progress, error: Option<String>) {
     let mut cluster: Cluster = cluster(tx, id).clone();
     let last = cluster.last.as_mut().expect("something is under way");

@@ -1,8 +1,8 @@
 //! The reservation of the first job that has to wait.
 //!
-//! It says when the job will be able to start if every prediction holds, and which of the nodes that have
-//! room now it will need then. Nobody behind it may take one of those, unless done by that time; so with
-//! exact predictions it is never delayed, and no gang is starved by small jobs.
+//! It tells when the job will be able to start if every prediction holds, and which of the nodes that have room now it
+//! will need by then. A later job may use one of these nodes only if it will be done by that time. So with exact
+//! predictions the first job is never delayed, and small jobs cannot starve a multi-node job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use crate::world::{ClusterIndex, World};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub(crate) at: Wall,
-    /// Nodes with room now that it will need then.
+    /// Nodes with room now that the job will need at that time.
     pub(crate) nodes: BTreeSet<NodeId>,
 }
 
-/// For a job of this shape that does not fit now. The forecast must be up to date. One of several nodes gets
-/// them all on one host: the one that has them first.
+/// The reservation for a job of this shape, which does not fit now. The forecast must be up to date. A multi-node job
+/// gets all of its nodes on one host: the one that will have them first.
 pub(crate) fn reserve(
     world: &World,
     cluster: &Cluster,
@@ -40,7 +40,7 @@ pub(crate) fn reserve(
     each.min_by_key(|reservation| reservation.at).expect("there are two hosts or more")
 }
 
-/// `None` is any host.
+/// The reservation on one host, or on any if `on` is `None`.
 fn reserve_on(
     world: &World,
     cluster: &Cluster,
@@ -68,7 +68,7 @@ fn reserve_on(
         at = time;
         later += nodes;
     }
-    // Whatever else comes by then need not be kept free now.
+    // Other nodes that will be available by then need not be kept free now.
     later += coming.by(at);
     let kept = needed.saturating_sub(later).min(fitting.len());
     Reservation { at, nodes: fitting[fitting.len() - kept..].iter().copied().collect() }
@@ -78,9 +78,9 @@ fn is_on(world: &World, node: NodeId, host: Option<&HostName>) -> bool {
     host.is_none_or(|host| world.node(node).is_some_and(|node| node.host == *host))
 }
 
-/// The nodes that could take a job of this shape now, the best first, at most as many as it needs, and all on
-/// one host: one that has what its environment is made of, if there is a choice; else the first that has enough, or the
-/// one that has most.
+/// The nodes that could run a job of this shape now: the best first, at most as many as it needs, and all on one host.
+/// A host that already has the job's environment is preferred; otherwise it is the first host with enough nodes, or the
+/// one with the most.
 pub(crate) fn nodes_with_room(
     world: &World,
     index: &ClusterIndex,
@@ -114,7 +114,7 @@ fn nodes_on(
 ) -> Vec<NodeId> {
     let needed = shape.nodes as usize;
     let is_one_host = needed == 1 || index.hosts.len() < 2;
-    let mut teams: BTreeMap<Option<&HostName>, Vec<NodeId>> = BTreeMap::new();
+    let mut by_host: BTreeMap<Option<&HostName>, Vec<NodeId>> = BTreeMap::new();
     let mut whole = None;
     visit_room(world, index, shape, avoided, |id| {
         let host = world.node(id).map(|node| &node.host);
@@ -122,22 +122,22 @@ fn nodes_on(
             return false;
         }
         let host = host.filter(|_| !is_one_host);
-        let team = teams.entry(host).or_default();
-        team.push(id);
-        if team.len() == needed {
+        let nodes = by_host.entry(host).or_default();
+        nodes.push(id);
+        if nodes.len() == needed {
             whole = Some(host);
         }
         whole.is_some()
     });
     if let Some(host) = whole {
-        return teams.remove(&host).unwrap_or_default();
+        return by_host.remove(&host).unwrap_or_default();
     }
-    // Of equals the first.
-    teams.into_values().rev().max_by_key(Vec::len).unwrap_or_default()
+    // Among hosts with equally many nodes, the first is chosen.
+    by_host.into_values().rev().max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Shows every node that could take a job of this shape now, until `is_enough`. Nodes that are partly used come
-/// first, the tightest before the others; then idle ones, the most recently used first.
+/// Visits every node that could run a job of this shape now, until `is_enough` returns true. Partly used nodes come
+/// first, those with the least room before the others; then idle ones, the most recently used first.
 fn visit_room(
     world: &World,
     index: &ClusterIndex,
@@ -154,14 +154,14 @@ fn visit_room(
                 }
                 from = (room, NodeId(node.0 + 1));
             } else {
-                // No node with exactly this room fits: on to the next kind.
+                // It does not fit on any node with exactly this room: skip to the next amount of room.
                 from = (room, NodeId(u64::MAX));
             }
         }
     }
     let fits = shape.share.is_none_or(|share| {
         index.idle.first().and_then(|(_, node)| world.node(*node)).is_none_or(|node| {
-            // Nodes of a pool are alike.
+            // All nodes of a cluster are alike.
             share.fits_into(node.capacity)
         })
     });
@@ -171,11 +171,11 @@ fn visit_room(
     }
 }
 
-/// Nodes that will be able to take a job of some shape, in the order of time.
+/// Nodes that will be able to run a job of a certain shape, in the order of time.
 struct Coming<'w> {
     pending: std::iter::Peekable<Box<dyn Iterator<Item = Wall> + 'w>>,
     releases: std::iter::Peekable<Box<dyn Iterator<Item = (Wall, usize)> + 'w>>,
-    /// Nodes that can still be asked for, and when they would be up.
+    /// When new nodes would be up if they were requested now, and how many.
     new: Option<(Wall, usize)>,
 }
 
@@ -189,7 +189,7 @@ impl<'w> Coming<'w> {
         on: Option<&'w HostName>,
     ) -> Coming<'w> {
         let boot = cluster.boot.unwrap_or(world.settings.boot);
-        // One that is overdue keeps its place in time, so that mere waiting changes nothing.
+        // An overdue node keeps its place in time, so that a decision does not change merely because time passes.
         let pending = index.pending.iter().filter(move |(_, node)| is_on(world, *node, on));
         let pending = pending.map(move |(requested_at, _)| *requested_at + boot);
         let more = world.ceiling(cluster).saturating_sub(index.alive());
@@ -239,7 +239,7 @@ impl<'w> Coming<'w> {
         self.new.take()
     }
 
-    /// How many more come by `at`.
+    /// How many more become available by `at`.
     fn by(&mut self, at: Wall) -> usize {
         let mut nodes = 0;
         while self.next_time().is_some_and(|next| next <= at) {
@@ -249,7 +249,7 @@ impl<'w> Coming<'w> {
     }
 }
 
-/// What the attempts that end before a moment will have freed on a node that is held in parts.
+/// What the attempts that end before a certain time will have freed on a shared node.
 #[derive(Default)]
 struct Freed {
     share: Capacity,
@@ -258,13 +258,13 @@ struct Freed {
 }
 
 impl Freed {
-    /// One more lease ends: whether the node becomes able to take the shape by this.
+    /// Adds a lease that ends, and returns whether this makes the node able to run the shape.
     fn add(&mut self, lease: &Lease, room: Capacity, shape: Shape, leases: &[Lease]) -> bool {
         self.share = self.share.with(lease.share.unwrap_or_default());
         self.leases += 1;
         let is_able = match shape.share {
             None => self.leases == leases.len(),
-            // One that fits already is counted among those with room.
+            // A node on which it fits already is counted among those with room.
             Some(share) => !share.fits_into(room) && share.fits_into(room.with(self.share)),
         };
         let becomes_able = is_able && !self.is_counted;
@@ -273,7 +273,7 @@ impl Freed {
     }
 }
 
-/// Whether a job that is thought to take `prediction` would be done by `at` if it started now.
+/// Whether a job with this predicted duration would be done by `at` if it started now.
 pub(super) fn is_done_by(at: Wall, now: Wall, prediction: Span) -> bool {
     now + prediction <= at
 }

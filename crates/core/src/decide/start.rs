@@ -1,8 +1,8 @@
-//! Placing: who starts now, and where.
+//! Which jobs start now, and on which nodes.
 //!
-//! Jobs are served by priority, then fair share, then arrival. The first that has to wait gets a
-//! reservation; jobs behind it start only on what it does not need, or if they will be done by then. A job
-//! that can never fit holds back nobody.
+//! Jobs are ordered by priority; within a priority evicted jobs come first, then the users with the least recent use of
+//! the cluster, then arrival order. The first job that has to wait gets a reservation. Later jobs start only on nodes
+//! that it does not need, or if they will be done by the time it starts. A job that can never fit holds back no other.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
 use crate::world::Candidate;
 
-/// Starts every job that can start. None does while the store cannot take new work.
+/// Starts every job that can start. None is started while the store cannot accept new work.
 pub(super) fn start_jobs(tx: &mut Transaction<'_>, id: ClusterId) {
     tx.world.foresee(id, tx.now.wall);
     while let Some((job, nodes)) = next_start(tx, id) {
@@ -37,18 +37,18 @@ fn next_start(tx: &Transaction<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>
         let is_half = is_planted(Bug::HalfGangStarted) && !nodes.is_empty();
         (nodes.len() == kind.shape.nodes as usize || is_half).then_some((kind.job, nodes))
     };
-    let nobody = BTreeSet::new();
-    if let Some(started) = start(&first, &nobody) {
+    let no_nodes = BTreeSet::new();
+    if let Some(started) = start(&first, &no_nodes) {
         return Some(started);
     }
     let mut second = candidates.next()?;
     let reservation = reserve(world, cluster, index, first.shape, now);
     loop {
-        // Those that are like the first cannot start either.
+        // A job of the same shape as the first cannot start either.
         if second.shape != first.shape {
             let prediction = world.prediction(id, second.principal);
             let avoided = if is_done_by(reservation.at, now, prediction) {
-                &nobody
+                &no_nodes
             } else {
                 &reservation.nodes
             };
