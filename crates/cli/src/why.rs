@@ -101,7 +101,7 @@ fn reason_text(number: usize, reason: &WhyReason) -> String {
     let class = reason.class.as_ref().map(|class| format!(" ({})", printable(class)));
     let ask = reason.ask.as_ref().map(|ask| format!("     ({})\n", printable(ask)));
     format!(
-        "{number}. {}{}: {}\n   {} is {}, needed {}\n     {}\n{}",
+        "{number}. {}{}: {}\n   {} is {}; {} would be needed\n     {}\n{}",
         printable(&reason.code),
         class.unwrap_or_default(),
         message(&reason.message),
@@ -133,9 +133,9 @@ mod tests {
         let shown = text(&WhyDocument { value, message: None, notes: Vec::new() });
         assert_eq!(
             shown,
-            "1. One (provision): too small; raise it\n   max_instances is 2, needed 3\n     \
+            "1. One (provision): too small; raise it\n   max_instances is 2; 3 would be needed\n     \
              muster compute update --name cpu\n2. Two: too small; raise it\n   \
-             max_instances is 0, needed 1\n     muster compute update --name cpu\n     \
+             max_instances is 0; 1 would be needed\n     muster compute update --name cpu\n     \
              (you may not; ask ada)\n"
         );
         let value = vec![reason("One", 2, 3), reason("StoreReadOnly", 0, 1)];

@@ -1,8 +1,8 @@
-//! What a controller answers while its store takes no writes (a full disk, a file system that became read-only).
+//! What the server answers while its store cannot be written to (a full disk, or a file system that became read-only).
 //!
-//! Nothing is taken in and nothing is decided then. But nodes must not lose their leases because of our disk: what they run
-//! would be given to others later, and run twice. So the nodes that World knows are told what they were told before, and
-//! keep what they have. What they report of it they report again when it can be written down.
+//! During this time nothing is accepted and nothing is decided. But nodes must not lose their leases because of the
+//! server's disk: their jobs would later be given to other nodes, and run twice. So the nodes that World knows get the
+//! same answer as before and keep their jobs. What they report now, they report again once it can be stored.
 
 use std::fmt;
 
@@ -15,8 +15,9 @@ use crate::observations::{desired_for, is_given_up};
 use crate::time::Now;
 use crate::world::World;
 
-/// Renews the lease of a node and says what it should hold, from a World that is what the rows say. `None` for a report
-/// that would change something before it could be answered: of a node that joins, that booted again, or that is to go.
+/// Renews the lease of a node and returns what it should hold, from a World that matches the rows. `None` if the report
+/// would have to change something before it could be answered: the node has just started, was rebooted, or is to be
+/// deleted.
 pub fn renew(world: &mut World, name: &str, report: &Report, now: Now) -> Option<Reply> {
     let node = world.node_by_name(name)?;
     let is_here = match node.phase() {
@@ -32,36 +33,36 @@ pub fn renew(world: &mut World, name: &str, report: &Report, now: Now) -> Option
     }
     let id = node.id;
     world.volatile.renew(id, now.elapsed);
-    // Nothing is acknowledged: what has ended is not on disk yet.
+    // Nothing is acknowledged, because the endings are not on disk yet.
     Some(Reply::Desired(Box::new(Desired { acknowledged: Vec::new(), ..desired_for(world, id) })))
 }
 
-/// What keeps a store from taking new work. As long as it lasts, no job is started and no node is made: what that would write
-/// is needed for what runs already.
+/// Why the store cannot accept new work. While this lasts, no job is started and no node is created, because the
+/// remaining space is needed for what is running already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreTrouble {
-    /// Its disk is full, and it lives on its reserve or cannot write at all.
+    /// Its disk is full: it uses its reserve, or cannot write at all.
     ShortOfSpace { free_bytes: u64, needed_bytes: u64 },
-    /// Its file system has become read-only.
+    /// Its file system became read-only.
     ReadOnly,
     /// It cannot be written to for another reason.
     Failing,
 }
 
 impl StoreTrouble {
-    /// Each of them once, without figures.
+    /// Every kind, without figures.
     pub const KINDS: [StoreTrouble; 3] = [
         StoreTrouble::ShortOfSpace { free_bytes: 0, needed_bytes: 0 },
         StoreTrouble::ReadOnly,
         StoreTrouble::Failing,
     ];
 
-    /// By its code, without figures; `None` for any other code.
+    /// The kind with this code, without figures. `None` if there is none.
     pub fn of_code(code: &str) -> Option<StoreTrouble> {
         StoreTrouble::KINDS.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// A word for programs.
+    /// A stable code for programs.
     pub fn code(self) -> &'static str {
         match self {
             StoreTrouble::ShortOfSpace { .. } => "StoreShortOfSpace",
@@ -70,12 +71,12 @@ impl StoreTrouble {
         }
     }
 
-    /// What it is, and what can be done.
+    /// The problem and its remedy.
     pub fn words(self) -> String {
         format!("{self}; {}", self.advice())
     }
 
-    /// The same where the figures are not known.
+    /// The same as [`StoreTrouble::words`] if the figures are unknown.
     pub fn words_without_figures(self) -> String {
         match self {
             StoreTrouble::ShortOfSpace { .. } => format!(
@@ -88,23 +89,25 @@ impl StoreTrouble {
 
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            StoreTrouble::ShortOfSpace { .. } => "delete what is not needed, or free space on it",
+            StoreTrouble::ShortOfSpace { .. } => {
+                "delete data that is not needed, or free space on it"
+            }
             StoreTrouble::ReadOnly => {
-                "see the kernel's log for the reason (`dmesg`), repair the disk if it has errors, and mount it again with \
-                 write access"
+                "see the kernel's log for the reason (`dmesg`), repair the disk if it has errors, and mount it \
+                 again with write access"
             }
             StoreTrouble::Failing => "see the server's log for the reason",
         }
     }
 }
 
-/// What it is, without what to do about it.
+/// Writes the problem without its remedy.
 impl fmt::Display for StoreTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreTrouble::ShortOfSpace { free_bytes, needed_bytes } => write!(
                 f,
-                "the server's disk is full: {} MiB are free, and nothing new is started until {} MiB are",
+                "the server's disk is full: {} MiB are free, and nothing new is started until {} MiB are free",
                 free_bytes >> 20,
                 mib_up(*needed_bytes)
             ),
@@ -118,13 +121,13 @@ impl fmt::Display for StoreTrouble {
     }
 }
 
-/// In MiB, rounded up: what is needed must not look like what there is.
+/// Bytes in MiB, rounded up, so that the space that is needed never looks equal to the space that is free.
 pub(crate) fn mib_up(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-/// Whether a store that lives on its reserve (see the server's `reserve`) takes this: only what ends things, frees space,
-/// or reports what has happened. Everything else grows the store, and would use up what the rest needs.
+/// Whether a store that uses its reserve (see the server's `reserve`) accepts this input: only if it ends something, frees
+/// space, or reports what has happened. Everything else would grow the store and use up the space that these need.
 pub fn is_taken_on_reserve(input: &Input) -> bool {
     match input {
         Input::Asked { input, .. } => is_taken_on_reserve(input),

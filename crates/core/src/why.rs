@@ -1,8 +1,10 @@
-//! Why a job waits, and why a pool is as large as it is: every reason, the most fundamental first, computed
-//! when asked and never stored.
+//! Why a job waits, and why a cluster has its current size.
 //!
-//! A new reason is a variant of [`Reason`], a case in [`job`] or [`cluster`], its figures in
-//! [`Reason::figures`], its remedy in [`Reason::remedy`], and its words in `Display`.
+//! All reasons are given, the most fundamental first. They are computed when asked for and never stored, so they
+//! cannot be out of date.
+//!
+//! To add a reason, add a variant of [`Reason`], a case in [`job`] or [`cluster`], its figures in
+//! [`Reason::figures`], its remedy in [`Reason::remedy`], and its text in `Display`.
 
 mod cluster;
 mod hosts;
@@ -22,25 +24,26 @@ use crate::model::{ClusterName, FailureClass, Lock, QuotaName};
 use crate::read_only::{StoreTrouble, mib_up};
 use crate::time::Wall;
 
-/// What keeps a job from starting, or a pool from being larger or smaller.
+/// What keeps a job from starting, or a cluster from being larger or smaller. Variants marked "cluster" only explain
+/// the size of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// A lock keeps the cluster from growing.
     Locked { lock: Lock, cluster: ClusterName, needed: u32 },
-    /// It needs more nodes than the cluster may ever have.
+    /// The job needs more nodes than the cluster may ever have.
     MaximumTooLow { cluster: ClusterName, nodes_max: u32, needed: u32 },
-    /// It needs more vCPUs than the quota would give even if nobody else used any.
+    /// The job needs more vCPUs than the quota provides, even if nothing else used any.
     QuotaTooLow { quota: QuotaLimit, needed: u64 },
-    /// Its nodes, or one of them, do not fit on any host, and those of a job are all on one.
+    /// The job's nodes do not fit on any host, and all nodes of a job must be on one.
     HostsTooSmall(Box<HostsShort>),
-    /// Nodes do not come up; the next try is not due yet, or is under way.
+    /// Nodes fail to start. The next try is not due yet, or is under way.
     CreateFailing { cluster: ClusterName, failures: u32, retry_at: Wall, last: Box<str> },
     /// The cluster could grow, but the quota is used up.
     QuotaReached { quota: QuotaLimit, used: u64, needed: u64 },
     /// The cluster could grow, but its hosts are full.
     HostsFull(Box<HostsShort>),
-    /// The cluster is as large as it may be, and too much of it is busy.
-    /// What would do is for this job and those before it, or for all that wait.
+    /// The cluster has reached its maximum, and too many of its nodes are busy. `needed` covers this job and those
+    /// before it, or all waiting jobs.
     MaximumReached {
         cluster: ClusterName,
         nodes_max: u32,
@@ -48,7 +51,7 @@ pub enum Reason {
         needed: u32,
         is_for_all: bool,
     },
-    /// There are free nodes, but they are kept for another job that will start at `at`.
+    /// There are free nodes, but they are reserved for another job that will start at `at`.
     Reserved {
         cluster: ClusterName,
         job: Box<str>,
@@ -57,39 +60,39 @@ pub enum Reason {
         nodes_max: u32,
         needed: u32,
     },
-    /// Others are served first: by priority, by fair share, or because they came first.
+    /// Other jobs are served first: by priority, by fair share, or because they arrived earlier.
     Behind { cluster: ClusterName, jobs: u32, first: Box<str>, nodes_max: u32, needed: u32 },
-    /// A node will be free before a new one could be up, and the pool grows by prediction.
+    /// The cluster grows by prediction, and a node will be free before a new one could start.
     FreeSoon { cluster: ClusterName, at: Wall, up_at: Wall, needed: u32 },
-    /// Nodes are on their way.
+    /// Nodes are starting.
     NodesStarting { cluster: ClusterName, starting: u32, free: u32, needed: u32, at: Wall },
-    /// It has its nodes; they have not reported the start yet.
+    /// The job has its nodes, but they have not reported that it started.
     Starting { cluster: ClusterName, nodes: u32 },
-    /// (A pool) is being deleted, and still has jobs or nodes to end.
+    /// Cluster: it is being deleted, and still has jobs or nodes.
     Deleting { cluster: ClusterName, jobs: u32, nodes: u32 },
-    /// (A pool) Nodes that are on their way out still count.
+    /// Cluster: nodes that are being deleted still count towards the maximum.
     NodesGoing { cluster: ClusterName, going: u32, nodes_max: u32 },
-    /// (A pool) The minimum keeps nodes that nobody uses.
+    /// Cluster: the minimum keeps idle nodes.
     KeptByMinimum { cluster: ClusterName, nodes_min: u32, idle: u32 },
-    /// (A pool) Idle nodes are kept for a job that needs more of them.
+    /// Cluster: idle nodes are reserved for a job that needs more of them.
     HeldFor { cluster: ClusterName, job: Box<str>, idle: u32, needed: u32 },
-    /// (A pool) Idle nodes go when their time is over.
+    /// Cluster: idle nodes are kept until their idle time is over.
     IdleUntil { cluster: ClusterName, idle: u32, idle_s: u64, at: Wall },
-    /// (A pool) Every node is at work, and nobody waits.
+    /// Cluster: every node is busy, and no job waits.
     Busy { cluster: ClusterName, nodes: u32, nodes_max: u32 },
-    /// (A pool) Nobody waits, so there are no nodes.
+    /// Cluster: no job waits, so there are no nodes.
     Empty { cluster: ClusterName, nodes_min: u32 },
-    /// (A pool) Nobody starts on some of its nodes, as their host is not open.
+    /// Cluster: no job starts on some of its nodes, because their host is not open.
     HostClosed(HostClosed),
-    /// (A job or a pool) It is about an instance.
+    /// A reason that concerns a compute instance.
     Instance { cluster: ClusterName, what: InstanceWait },
-    /// (A job or a pool) It is about a pool of the service's own, whose limits nobody can change.
+    /// A reason that concerns a serverless cluster, whose limits users cannot change.
     Serverless { cluster: ClusterName, what: Box<Reason> },
-    /// The store cannot take new work.
+    /// The store cannot accept new work.
     Store(StoreTrouble),
 }
 
-/// A limit in vCPUs, and where it counts.
+/// A limit in vCPUs, and the region in which it applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaLimit {
     pub location: Box<str>,
@@ -97,7 +100,7 @@ pub struct QuotaLimit {
     pub limit: u64,
 }
 
-/// The limit that a reason is about: its name, what it is, what it would have to be.
+/// The limit that a reason is about: its name, its value, and the value that would be needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figures {
     pub limit: Box<str>,
@@ -106,7 +109,7 @@ pub struct Figures {
 }
 
 impl Reason {
-    /// A word for programs.
+    /// A stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Reason::Locked { .. } => "Locked",
@@ -136,7 +139,7 @@ impl Reason {
         }
     }
 
-    /// What failed, if something did.
+    /// The class of the failure, if the reason is one.
     pub fn class(&self) -> Option<FailureClass> {
         match self {
             Reason::Serverless { what, .. } => what.class(),
@@ -156,7 +159,7 @@ impl Reason {
             | Reason::MaximumReached { nodes_max, needed, .. } => {
                 nodes("max_instances", nodes_max, needed)
             }
-            Reason::Reserved { free, .. } => nodes("nodes kept for another job", free, &0),
+            Reason::Reserved { free, .. } => nodes("nodes reserved for another job", free, &0),
             Reason::Behind { jobs, .. } => nodes("jobs served first", jobs, &0),
             Reason::QuotaTooLow { quota, needed } | Reason::QuotaReached { quota, needed, .. } => {
                 figures(&format!("quota {}", quota.name), quota.limit, *needed)
@@ -166,7 +169,7 @@ impl Reason {
             }
             Reason::HostClosed(closed) => nodes("nodes on a closed host", &closed.nodes, &0),
             Reason::CreateFailing { failures, .. } => {
-                nodes("nodes failed to start in a row", failures, &0)
+                nodes("node starts that failed in a row", failures, &0)
             }
             Reason::FreeSoon { needed, .. } => nodes("free nodes", &0, needed),
             Reason::NodesStarting { free, needed, .. } => nodes("free nodes", free, needed),
@@ -182,7 +185,7 @@ impl Reason {
                 nodes("max_instances", nodes_max, at_work)
             }
             Reason::Empty { nodes_min, .. } => nodes("min_instances", nodes_min, &1),
-            Reason::Instance { what: InstanceWait::Started, .. } => nodes("nodes up", &1, &0),
+            Reason::Instance { what: InstanceWait::Started, .. } => nodes("nodes running", &1, &0),
             Reason::Instance { .. } => nodes("free nodes", &0, &1),
             Reason::Serverless { what, .. } => what.figures(),
             Reason::Store(StoreTrouble::ShortOfSpace { free_bytes, needed_bytes }) => {
@@ -190,12 +193,12 @@ impl Reason {
                 figures(limit, free_bytes >> 20, mib_up(*needed_bytes))
             }
             Reason::Store(StoreTrouble::ReadOnly | StoreTrouble::Failing) => {
-                nodes("stores that can be written to", &0, &1)
+                nodes("writable stores", &0, &1)
             }
         }
     }
 
-    /// What would lift it.
+    /// What would remove the reason.
     pub fn remedy(&self) -> Remedy {
         let cluster_nodes = |cluster: &ClusterName, nodes_max: u32| Remedy::SetMaximum {
             cluster: cluster.clone(),

@@ -102,7 +102,7 @@ mod tests {
             crate::to_json(&document),
             concat!(
                 r#"{"value":[{"code":"MaximumTooLow","message":"compute 'cpu' has at most 2 nodes, "#,
-                r#"this job needs 3; raise it","limit":"max_instances","value":2,"needed":3,"#,
+                r#"but this job needs 3; raise the maximum","limit":"max_instances","value":2,"needed":3,"#,
                 r#""command":"muster compute update --name cpu --max-instances 3"}]}"#
             )
         );

@@ -140,7 +140,7 @@ fn a_server_for_many_is_strict_and_says_so() {
         "All nodes of a job must be on one host; no host has room for 1000 × Standard_DS1_v2";
     assert!(made.code == 0 && made.stderr.contains(words), "{}", made.stderr);
     let why = site.text(&[&["why", "wide", "--job"][..], &PLACE].concat());
-    assert!(why.contains("HostsTooSmall: All nodes of a job must be on one host"), "{why}");
+    assert!(why.contains("HostsTooSmall: all nodes of a job must be on one host"), "{why}");
     for name in ["cpu", "wide"] {
         site.text(&[&["compute", "delete", "-n", name, "--yes"][..], &PLACE].concat());
     }

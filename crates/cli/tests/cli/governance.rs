@@ -264,7 +264,7 @@ fn a_stuck_cluster_names_the_lock_and_moving_that_to_the_cluster_helps() {
     site.text(&job);
     for what in ["waits", "cpu"] {
         let why = site.text(&["why", what]);
-        for said in ["the lock 'keep' (CanNotDelete) on", "lock single computes instead"] {
+        for said in ["the lock 'keep' (CanNotDelete) on", "lock individual computes instead"] {
             assert!(why.contains(said), "{said}: {why}");
         }
     }

@@ -41,8 +41,8 @@ fn a_job_says_why_it_waits_and_the_command_lifts_it() {
     let shown = site.text(&["why", "held"]);
     assert!(
         shown.starts_with(
-            "1. MaximumTooLow: compute 'cpu' has at most 0 nodes, this job needs 1; raise it\n   \
-             max_instances is 0, needed 1\n     muster compute update --name cpu --max-instances 1\n"
+            "1. MaximumTooLow: compute 'cpu' has at most 0 nodes, but this job needs 1; \
+             raise the maximum\n   max_instances is 0; 1 would be needed\n     muster compute update --name cpu --max-instances 1\n"
         ),
         "{shown}"
     );

@@ -1,13 +1,13 @@
-//! Why a pool is as large as it is.
+//! Why a cluster has its current size.
 
 use super::instance::reword;
-use super::job::{Whom, create_failing, locked, quota_short, why_for};
+use super::job::{Covers, create_failing, locked, quota_short, why_for};
 use super::{Reason, hosts, serverless};
 use crate::ids::ClusterId;
 use crate::model::{Cluster, ClusterPhase, Rest};
 use crate::world::{ClusterIndex, World};
 
-/// Every reason for the pool's size, the most fundamental first. Empty only for a cluster that does not exist.
+/// Every reason for the cluster's size, the most fundamental first. Empty only for a cluster that does not exist.
 pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
     let (Some(cluster), Some(index)) = (world.cluster(cluster), world.cluster_index(cluster))
     else {
@@ -21,9 +21,11 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
         }];
     }
     let mut reasons = Vec::new();
-    // What keeps the first waiting job from starting keeps the pool from growing.
+    // The reasons why the first waiting job does not start are also why the cluster does not grow.
     let first = index.queue.candidates().next();
-    reasons.extend(first.map(|first| why_for(world, first.job, Whom::All)).unwrap_or_default());
+    reasons.extend(
+        first.map(|first| why_for(world, first.job, Covers::AllWaiting)).unwrap_or_default(),
+    );
     if first.is_none() {
         reasons.extend(without_jobs(world, cluster, index));
     }
@@ -45,7 +47,7 @@ pub fn why_cluster(world: &World, cluster: ClusterId) -> Vec<Reason> {
     trouble.into_iter().chain(reasons).collect()
 }
 
-/// Nobody waits, but the minimum may not be reached.
+/// No job waits, but the cluster may still be below its minimum.
 fn without_jobs(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let short = cluster.spec.scale.nodes_min.saturating_sub(index.alive());
@@ -87,7 +89,7 @@ fn idle_nodes(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Vec<Rea
         Rest::Held => {
             let reach = world.reach(cluster);
             let first = index.queue.candidates().find(|kind| kind.shape.nodes <= reach);
-            // While the store cannot write they are not held for a job.
+            // While the store cannot be written to, no job can start, so the nodes are not held for one.
             let first = first.filter(|_| world.store_trouble().is_none());
             if let Some(job) = first.and_then(|first| world.job(first.job)) {
                 let (job, needed) = (job.name.clone(), job.nodes);

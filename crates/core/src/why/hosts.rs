@@ -1,29 +1,29 @@
-//! Why hosts keep a pool from growing.
+//! Why hosts prevent a cluster from growing.
 
 use super::Reason;
 use crate::model::{Capacity, Cluster, ClusterName, HostName, HostState};
 use crate::world::{ClusterIndex, World};
 
-/// What is said of no more hosts than this: the ones with most room.
+/// At most this many hosts are listed: those with the most room.
 const SHOWN: usize = 3;
 
-/// What keeps nodes of a size from being made.
+/// Why there is no room for nodes of a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostsShort {
     pub cluster: ClusterName,
     pub size: Box<str>,
-    /// What one node takes.
+    /// The capacity that one node needs.
     pub node: Capacity,
-    /// What the hosts have, or have left; the largest first, and only some of many.
+    /// The total or remaining capacity of the hosts with the most of it, in descending order.
     pub hosts: Vec<(HostName, Capacity)>,
-    /// How many nodes would find a place now, and how many are needed.
+    /// How many nodes there is room for now; `needed` is how many there should be room for.
     pub room: u32,
     pub needed: u32,
-    /// How many nodes one job needs on one host, where no host has room for them.
+    /// The number of nodes of one job, if no host has room for all of them.
     pub gang: Option<u32>,
 }
 
-/// Nodes that nobody starts on, as their host is not open.
+/// Nodes on which no job starts, because their host is not open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostClosed {
     pub cluster: ClusterName,
@@ -32,7 +32,7 @@ pub struct HostClosed {
     pub nodes: u32,
 }
 
-/// The hosts could not have `nodes` nodes of one job even if they were empty.
+/// The reason if no host could hold `nodes` nodes of one job even if it were empty.
 pub(super) fn too_small(world: &World, cluster: &Cluster, nodes: u32) -> Option<Reason> {
     if world.is_boundless() {
         return None;
@@ -44,7 +44,7 @@ pub(super) fn too_small(world: &World, cluster: &Cluster, nodes: u32) -> Option<
     (most < nodes).then(|| Reason::HostsTooSmall(short(cluster, hosts, (most, nodes), gang)))
 }
 
-/// The hosts have no room for `nodes` more nodes, or not on one host for a job of `gang` nodes.
+/// The reason if the hosts have no room for `nodes` more nodes, or no single host has room for a job of `gang` nodes.
 pub(super) fn full(world: &World, cluster: &Cluster, nodes: u32, gang: u32) -> Option<Reason> {
     if nodes == 0 || world.is_boundless() || too_small(world, cluster, gang).is_some() {
         return None;
@@ -81,7 +81,7 @@ fn short(
     })
 }
 
-/// Hosts of the pool that are not open.
+/// One reason for each of the cluster's hosts that is not open.
 pub(super) fn closed(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Vec<Reason> {
     let hosts = index.hosts.iter().filter_map(|(name, nodes)| {
         let host = world.hosts().host(name).filter(|host| !host.state.is_open())?;
@@ -98,25 +98,31 @@ pub(super) fn closed(world: &World, cluster: &Cluster, index: &ClusterIndex) -> 
 impl HostsShort {
     pub(super) fn words(&self, is_ever: bool) -> String {
         let node = amount(self.node);
-        let has = if is_ever { "has" } else { "has left" };
+        let left = if is_ever { "" } else { " left" };
         let hosts: Vec<String> = self
             .hosts
             .iter()
-            .map(|(host, capacity)| format!("host '{host}' {has} {}", amount(*capacity)))
+            .map(|(host, capacity)| format!("host '{host}' has {}{left}", amount(*capacity)))
             .collect();
-        let hosts =
-            if hosts.is_empty() { "no host takes its nodes".to_owned() } else { hosts.join(", ") };
+        let hosts = if hosts.is_empty() {
+            "no host is open for its nodes".to_owned()
+        } else {
+            hosts.join(", ")
+        };
         let (cluster, size, needed) = (&self.cluster, &self.size, self.needed);
         if let Some(gang) = self.gang {
             let now = if is_ever { "" } else { " now" };
             return format!(
-                "All nodes of a job must be on one host; no host has room for {gang} × {size} ({node} each){now}: {hosts}"
+                "all nodes of a job must be on one host; no host has room for {gang} × {size} ({node} each){now}: \
+                 {hosts}"
             );
         }
         if is_ever {
-            return format!("{needed} of {size} ({node}) for '{cluster}' fit on no host: {hosts}");
+            return format!(
+                "no host has room for {needed} × {size} ({node}) of '{cluster}': {hosts}"
+            );
         }
-        format!("'{cluster}' needs {needed} more of {size} ({node}), and {hosts}")
+        format!("'{cluster}' needs {needed} more × {size} ({node}), but {hosts}")
     }
 }
 

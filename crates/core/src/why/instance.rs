@@ -1,18 +1,19 @@
-//! Why an instance is up or not, and why a job waits for it. It has one node, so no other maximum helps.
+//! Why an instance is running or not, and why a job waits for it. An instance has one node, so a higher maximum is
+//! never the remedy.
 
 use super::Reason;
 use crate::model::{Cluster, ClusterName};
 
-/// What an instance is doing instead of running the job.
+/// Why an instance does not run the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceWait {
-    /// Nobody has started it.
+    /// It is stopped.
     Stopped,
     /// Its node runs another job.
     Busy,
-    /// Its node is on its way out.
+    /// Its node is being deleted.
     Leaving,
-    /// (A pool) Somebody has started it, and nobody stopped it.
+    /// (Only for `why_cluster`.) It was started and not stopped.
     Started,
 }
 
@@ -30,7 +31,7 @@ impl InstanceWait {
         match self {
             InstanceWait::Stopped => "to start it",
             InstanceWait::Busy | InstanceWait::Leaving => "wait; to watch",
-            InstanceWait::Started => "to let it go",
+            InstanceWait::Started => "to stop it",
         }
     }
 
@@ -39,16 +40,16 @@ impl InstanceWait {
             InstanceWait::Stopped => format!("the instance '{cluster}' is stopped"),
             InstanceWait::Busy => format!("the instance '{cluster}' is busy with another job"),
             InstanceWait::Leaving => {
-                format!("the node of the instance '{cluster}' is on its way out")
+                format!("the node of the instance '{cluster}' is being deleted")
             }
             InstanceWait::Started => {
-                format!("the instance '{cluster}' is started, and stays up until it is stopped")
+                format!("the instance '{cluster}' was started and runs until it is stopped")
             }
         }
     }
 }
 
-/// The reasons in the words that fit an instance.
+/// Replaces the reasons about a cluster's size with ones that apply to an instance.
 pub(super) fn reword(cluster: &Cluster, reasons: Vec<Reason>) -> Vec<Reason> {
     if !cluster.is_instance() {
         return reasons;
@@ -61,7 +62,7 @@ pub(super) fn reword(cluster: &Cluster, reasons: Vec<Reason>) -> Vec<Reason> {
             Reason::NodesGoing { .. } => InstanceWait::Leaving,
             Reason::KeptByMinimum { .. } => InstanceWait::Started,
             Reason::Reserved { cluster, job, at, free, nodes_max, .. } => {
-                // No larger maximum would help.
+                // A higher maximum would not help.
                 let needed = nodes_max;
                 reworded.push(Reason::Reserved { cluster, job, at, free, nodes_max, needed });
                 continue;

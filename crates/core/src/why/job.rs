@@ -15,19 +15,19 @@ use crate::world::{Ahead, ClusterIndex, World};
 pub fn why(world: &World, job: JobId) -> Vec<Reason> {
     let is_queued = world.job(job).is_some_and(|job| job.phase() == JobPhase::Queued);
     let trouble = world.store_trouble().filter(|_| is_queued).map(Reason::Store);
-    trouble.into_iter().chain(why_for(world, job, Whom::It)).collect()
+    trouble.into_iter().chain(why_for(world, job, Covers::UpToThisJob)).collect()
 }
 
-/// Whose nodes the figures are about.
+/// The jobs that the figures of a reason cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whom {
-    /// The job, and all that are served before it.
-    It,
-    /// All that wait for its pool.
-    All,
+pub(super) enum Covers {
+    /// The job itself and all jobs that are served before it.
+    UpToThisJob,
+    /// All jobs that wait for its cluster.
+    AllWaiting,
 }
 
-pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
+pub(super) fn why_for(world: &World, job: JobId, covers: Covers) -> Vec<Reason> {
     let Some(job) = world.job(job) else { return Vec::new() };
     let (Some(cluster), Some(index)) =
         (world.cluster(job.cluster), world.cluster_index(job.cluster))
@@ -45,7 +45,7 @@ pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
         | JobPhase::Failed
         | JobPhase::Canceled => return Vec::new(),
     }
-    let case = Case::new(world, (cluster, index), job, whom);
+    let case = Case::new(world, (cluster, index), job, covers);
     let mut reasons = Vec::new();
     reasons.extend(case.locked());
     reasons.extend(case.maximum_too_low());
@@ -58,7 +58,7 @@ pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
     reasons.extend(case.reserved());
     reasons.extend(case.behind());
     reasons.extend(case.free_soon());
-    // A store that cannot write is a reason of its own, which callers put first.
+    // A store that cannot be written to is a reason of its own, which callers put first.
     let is_unexplained = reasons.is_empty() && world.store_trouble().is_none();
     if (!index.pending.is_empty() && case.is_possible()) || is_unexplained {
         reasons.push(case.nodes_starting());
@@ -66,7 +66,7 @@ pub(super) fn why_for(world: &World, job: JobId, whom: Whom) -> Vec<Reason> {
     serverless::reword(cluster, reword(cluster, reasons))
 }
 
-/// Nodes do not come up, and the pool would want some.
+/// The reason if nodes fail to start and the cluster needs some.
 pub(super) fn create_failing(
     world: &World,
     cluster: &Cluster,
@@ -84,13 +84,13 @@ pub(super) fn create_failing(
     })
 }
 
-/// A lock that keeps `nodes` more nodes from being added.
+/// The reason if a lock prevents the cluster from adding the `needed` nodes.
 pub(super) fn locked(world: &World, cluster: &Cluster, needed: u32) -> Option<Reason> {
     let lock = world.lock_on_growth(cluster).filter(|_| needed > 0)?;
     Some(Reason::Locked { lock: lock.clone(), cluster: cluster.name.clone(), needed })
 }
 
-/// A limit that `nodes` more nodes would break, and what it would have to be.
+/// The quota that `nodes` more nodes would exceed, how much of it is used, and what it would have to be.
 pub(super) fn quota_short(
     world: &World,
     cluster: &Cluster,
@@ -108,12 +108,12 @@ struct Case<'w> {
     cluster: &'w Cluster,
     index: &'w ClusterIndex,
     job: &'w Job,
-    whom: Whom,
+    covers: Covers,
     ahead: Ahead,
     now: Wall,
-    /// Nodes that have room for it now, as far as it needs them.
+    /// How many nodes have room for the job now, at most as many as it needs.
     free: u32,
-    /// The nodes that there would have to be for them to run beside those that do.
+    /// How many nodes the cluster would need to run the covered jobs in addition to those that run now.
     needed: u32,
 }
 
@@ -122,14 +122,14 @@ impl<'w> Case<'w> {
         world: &'w World,
         (cluster, index): (&'w Cluster, &'w ClusterIndex),
         job: &'w Job,
-        whom: Whom,
+        covers: Covers,
     ) -> Case<'w> {
         let ahead = index.queue.ahead_of(job, world.reach(cluster), cluster.capacity);
         let fitting = nodes_with_room(world, index, job.shape(), job.environment, &BTreeSet::new());
         let busy = index.leased.len() as u64;
-        let waiting = match whom {
-            Whom::It => ahead.nodes,
-            Whom::All => {
+        let waiting = match covers {
+            Covers::UpToThisJob => ahead.nodes,
+            Covers::AllWaiting => {
                 index.waiting_nodes(world.reach(cluster), cluster.capacity).max(ahead.nodes)
             }
         };
@@ -140,7 +140,7 @@ impl<'w> Case<'w> {
             cluster,
             index,
             job,
-            whom,
+            covers,
             ahead,
             now: world.last_wall(),
             free: u32::try_from(fitting.len()).unwrap_or(u32::MAX),
@@ -152,7 +152,7 @@ impl<'w> Case<'w> {
         self.cluster.spec.scale.nodes_max
     }
 
-    /// The maximum that would do, with nodes on their way out counted.
+    /// The maximum that would be needed, including nodes that are being deleted.
     fn needed_max(&self) -> u32 {
         let going = u32::try_from(self.index.going.len()).unwrap_or(u32::MAX);
         self.needed.saturating_add(going).min(limits::CLUSTER_NODES_MAX).max(self.nodes_max())
@@ -171,7 +171,7 @@ impl<'w> Case<'w> {
         })
     }
 
-    /// Even alone in its region it could not have its nodes.
+    /// The quota could not provide the job's nodes even if nothing else in the region used it.
     fn quota_too_low(&self) -> Option<Reason> {
         let scope = self.world.quota_scope_of(self.cluster.id)?;
         let vcpus = u64::from(self.job.nodes) * u64::from(self.cluster.capacity.vcpus);
@@ -217,12 +217,12 @@ impl<'w> Case<'w> {
                 nodes_max: self.nodes_max(),
                 free: self.free,
                 needed: self.needed_max(),
-                is_for_all: self.whom == Whom::All && self.index.queue.len() > 1,
+                is_for_all: self.covers == Covers::AllWaiting && self.index.queue.len() > 1,
             }
         })
     }
 
-    /// It would fit if the nodes were not kept for the first job that has to wait.
+    /// The job would fit if the nodes were not reserved for the first job that has to wait.
     fn reserved(&self) -> Option<Reason> {
         if self.free < self.job.nodes {
             return None;
@@ -254,7 +254,7 @@ impl<'w> Case<'w> {
         })
     }
 
-    /// A predictive pool does not grow for it.
+    /// A predictive cluster does not grow for the job, because a node will be free soon.
     fn free_soon(&self) -> Option<Reason> {
         let can_grow = self.index.existing() < self.world.ceiling(self.cluster)
             && self.needed > self.index.alive()

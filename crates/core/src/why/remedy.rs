@@ -1,4 +1,4 @@
-//! What would lift a reason, as a command that can be pasted.
+//! The remedy for a reason, as a command that can be pasted into a shell.
 
 use std::fmt;
 
@@ -23,14 +23,14 @@ pub enum Remedy {
         name: QuotaName,
         limit: u64,
     },
-    /// Any update of a cluster ends its pause.
+    /// Retry at once: any update of a cluster ends its back-off.
     TryAgain {
         cluster: ClusterName,
     },
     GrowAtOnce {
         cluster: ClusterName,
     },
-    /// The first step: a ticket for another machine.
+    /// Create a token with which another host can join.
     JoinHost,
     OpenHost {
         host: HostName,
@@ -38,7 +38,7 @@ pub enum Remedy {
     Unlock {
         lock: Lock,
     },
-    /// An instance.
+    /// Start a compute instance.
     Start {
         cluster: ClusterName,
     },
@@ -48,15 +48,15 @@ pub enum Remedy {
     Cancel {
         job: Box<str>,
     },
-    /// For whoever can reach the server's machine.
+    /// For an administrator with access to the server's host.
     CheckServer,
-    /// It goes on by itself; this shows how far it is.
+    /// Nothing needs to be done; the command shows the progress.
     Wait {
         cluster: ClusterName,
     },
 }
 
-/// The command.
+/// Writes the command.
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let update = "muster compute update --name";

@@ -1,9 +1,9 @@
-//! Why a job that names no compute waits. Its pool is the service's own: nobody can give it other limits.
+//! Why a serverless job waits. Its cluster belongs to Muster, so users cannot change its limits.
 
 use super::{Reason, Remedy};
 use crate::model::Cluster;
 
-/// The reasons with what their reader can do about them.
+/// Wraps the reasons whose remedy would change the cluster, so that the advice is to wait instead.
 pub(super) fn reword(cluster: &Cluster, reasons: Vec<Reason>) -> Vec<Reason> {
     if !cluster.is_serverless() {
         return reasons;

@@ -1,4 +1,4 @@
-//! Reasons in words. The command that would lift it stands at the end.
+//! The text of each reason. It ends with the command that would remove the reason.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.what(f)?;
         let advice = match self {
-            Reason::Locked { .. } => "lock single computes instead, and remove that lock",
-            Reason::MaximumTooLow { .. } => "raise it",
+            Reason::Locked { .. } => "lock individual computes instead, and remove that lock",
+            Reason::MaximumTooLow { .. } => "raise the maximum",
             Reason::QuotaTooLow { .. } | Reason::QuotaReached { .. } => "raise the limit",
             Reason::HostsTooSmall(_) => {
-                "choose a smaller size, set over-commit=true for the server, or join a larger machine"
+                "choose a smaller size, set over-commit=true on the server, or join a larger host"
             }
             Reason::HostsFull(_) => {
-                "scale something down, set over-commit=true for the server, or join a machine"
+                "scale something down, set over-commit=true on the server, or join another host"
             }
             Reason::HostClosed(_) => "to open it",
-            Reason::CreateFailing { .. } => "it is tried again by itself; to try now",
+            Reason::CreateFailing { .. } => "Muster keeps trying; to retry now",
             Reason::Reserved { nodes_max, needed, .. }
             | Reason::Behind { nodes_max, needed, .. }
                 if needed <= nodes_max =>
@@ -34,16 +34,16 @@ impl fmt::Display for Reason {
             | Reason::Deleting { .. }
             | Reason::Serverless { .. } => "wait; to watch",
             Reason::NodesGoing { .. } => "wait, or raise the maximum",
-            Reason::KeptByMinimum { .. } => "to let them go",
-            Reason::HeldFor { .. } => "wait, or end that job",
-            Reason::IdleUntil { .. } => "to let them go at once",
+            Reason::KeptByMinimum { .. } => "to delete them",
+            Reason::HeldFor { .. } => "wait, or cancel that job",
+            Reason::IdleUntil { .. } => "to delete them now",
             Reason::Busy { .. } => "nothing needs to be done; to watch",
-            Reason::Empty { .. } => "submit one, or keep a node warm",
+            Reason::Empty { .. } => "submit a job, or keep a node running",
             Reason::Instance { what, .. } => what.advice(),
             Reason::Store(trouble) => {
                 return write!(
                     f,
-                    "; {}; to check the server's machine: {}",
+                    "; {}; to check the server's host: {}",
                     trouble.advice(),
                     self.remedy()
                 );
@@ -65,19 +65,19 @@ impl Reason {
             ),
             Reason::MaximumTooLow { cluster, nodes_max, needed } => write!(
                 f,
-                "compute '{cluster}' has at most {}, this job needs {needed}",
+                "compute '{cluster}' has at most {}, but this job needs {needed}",
                 nodes(*nodes_max)
             ),
             Reason::QuotaTooLow { quota, needed } => write!(
                 f,
-                "the quota {} of region '{}' is {} vCPUs, this job needs {needed}",
+                "the quota {} of region '{}' is {} vCPUs, but this job needs {needed}",
                 quota.name, quota.location, quota.limit
             ),
             Reason::HostsTooSmall(short) => f.write_str(&short.words(true)),
             Reason::HostsFull(short) => f.write_str(&short.words(false)),
             Reason::HostClosed(closed) => write!(
                 f,
-                "host '{}' is {}: {} of '{}' there take no new jobs",
+                "host '{}' is {}, so no job starts on {} of '{}' there",
                 closed.host,
                 closed.state.as_str(),
                 nodes(closed.nodes),
@@ -85,48 +85,47 @@ impl Reason {
             ),
             Reason::CreateFailing { cluster, failures, last, .. } => write!(
                 f,
-                "nodes of '{cluster}' do not come up ({failures} in a row), the last time because: {last}"
+                "nodes of '{cluster}' failed to start {failures} times in a row; last error: {last}"
             ),
             Reason::QuotaReached { quota, used, needed } => write!(
                 f,
-                "the quota {} of region '{}' is used up: {used} of {} vCPUs, {needed} would do",
+                "the quota {} of region '{}' is used up: {used} of {} vCPUs are in use; {needed} would be needed",
                 quota.name, quota.location, quota.limit
             ),
             Reason::MaximumReached { cluster, nodes_max, free, needed, is_for_all } => write!(
                 f,
-                "compute '{cluster}' is at its maximum of {}, {free} of them free, {needed} would do{}",
+                "compute '{cluster}' is at its maximum of {}, {free} of them free; {needed} would be needed{}",
                 nodes(*nodes_max),
-                if *is_for_all { " for all jobs that wait" } else { "" }
+                if *is_for_all { " for all waiting jobs" } else { "" }
             ),
             Reason::Reserved { job, free, .. } => write!(
                 f,
-                "{} free, kept for job '{job}', which comes first and needs more",
+                "{} free but reserved for job '{job}', which comes first and needs more",
                 are(*free, "node")
             ),
+            Reason::Behind { jobs: 1, first, .. } => write!(f, "job '{first}' is served first"),
             Reason::Behind { jobs, first, .. } => {
-                write!(f, "{} served first, '{first}' before all", are(*jobs, "job"))
+                write!(f, "{} served first, starting with '{first}'", are(*jobs, "job"))
             }
             Reason::FreeSoon { cluster, .. } => write!(
                 f,
-                "a node of '{cluster}' will probably be free before a new one could be up"
+                "a node of '{cluster}' will probably be free before a new one could start"
             ),
-            Reason::NodesStarting { starting, free, needed, .. } => write!(
-                f,
-                "{} starting, {free} free, this job needs {needed}",
-                are(*starting, "node")
-            ),
+            Reason::NodesStarting { starting, free, needed, .. } => {
+                write!(f, "{} starting, {free} free, {needed} needed", are(*starting, "node"))
+            }
             Reason::Starting { nodes: count, .. } => {
                 write!(f, "its {} being prepared to run it", are(*count, "node"))
             }
             Reason::Deleting { cluster, jobs, nodes: count } => write!(
                 f,
-                "compute '{cluster}' is being deleted, {} and {} are left",
+                "compute '{cluster}' is being deleted; {} and {} are left",
                 counted(*jobs, "job"),
                 nodes(*count)
             ),
             Reason::NodesGoing { cluster, going, nodes_max } => write!(
                 f,
-                "{} on the way out and still counted towards the maximum of {nodes_max} of '{cluster}'",
+                "{} being deleted but still counted towards the maximum of {nodes_max} of '{cluster}'",
                 are(*going, "node")
             ),
             Reason::KeptByMinimum { cluster, nodes_min, idle } => write!(
@@ -135,18 +134,23 @@ impl Reason {
                 are(*idle, "node")
             ),
             Reason::HeldFor { job, idle, needed, .. } => {
-                write!(f, "{} kept for job '{job}', which needs {needed}", are(*idle, "idle node"))
+                write!(
+                    f,
+                    "{} reserved for job '{job}', which needs {needed}",
+                    are(*idle, "idle node")
+                )
             }
             Reason::IdleUntil { idle, idle_s, .. } => {
-                write!(f, "{} idle, each goes after {idle_s} s without work", are(*idle, "node"))
+                let idle = are(*idle, "node");
+                write!(f, "{idle} idle; each is deleted after {idle_s} s without a job")
             }
             Reason::Busy { cluster, nodes: count, nodes_max } => write!(
                 f,
-                "'{cluster}' has {} at work, and no job waits; it may grow to {nodes_max}",
-                counted(*count, "node")
+                "'{cluster}' has {} and no waiting job; it can grow to {nodes_max}",
+                counted(*count, "busy node")
             ),
             Reason::Empty { cluster, .. } => {
-                write!(f, "no job waits for '{cluster}', so it has no nodes")
+                write!(f, "no job is waiting for '{cluster}', so it has no nodes")
             }
             Reason::Instance { cluster, what } => f.write_str(&what.words(cluster)),
             Reason::Serverless { what, .. } => what.what(f),

@@ -177,8 +177,8 @@ fn without_over_commit_a_full_host_takes_no_more_and_why_says_so() {
     let words = reasons.iter().find(|reason| reason.code() == "HostsFull").expect("it is");
     assert_eq!(
         words.to_string(),
-        "'pool' needs 1 more of STANDARD_DS3_V2 (4 cores, 14336 MB), and host 'local' has left 0 cores, 0 MB; \
-         scale something down, set over-commit=true for the server, or join a machine: muster host token"
+        "'pool' needs 1 more × STANDARD_DS3_V2 (4 cores, 14336 MB), but host 'local' has 0 cores, 0 MB left; \
+         scale something down, set over-commit=true on the server, or join another host: muster host token"
     );
     // What it says helps.
     apply(&mut stage, &words.remedy());
@@ -194,7 +194,7 @@ fn nodes_of_one_job_must_be_on_one_host_and_why_says_so() {
     let words = reasons.iter().find(|reason| reason.code() == "HostsTooSmall").expect("it is");
     assert!(
         words.to_string().starts_with(
-            "All nodes of a job must be on one host; no host has room for 4 × STANDARD_DS3_V2 \
+            "all nodes of a job must be on one host; no host has room for 4 × STANDARD_DS3_V2 \
              (4 cores, 14336 MB each): host 'local' has 8 cores"
         ),
         "{words}"
@@ -209,7 +209,7 @@ fn nodes_of_one_job_must_be_on_one_host_and_why_says_so() {
     let words = reasons.iter().find(|reason| reason.code() == "HostsFull").expect("it is");
     assert!(
         words.to_string().starts_with(
-            "All nodes of a job must be on one host; no host has room for 2 × STANDARD_DS3_V2 \
+            "all nodes of a job must be on one host; no host has room for 2 × STANDARD_DS3_V2 \
              (4 cores, 14336 MB each) now: "
         ),
         "{words}"
@@ -517,7 +517,7 @@ fn a_node_waits_for_gpus_that_others_have_and_why_says_so() {
     assert_eq!(count(&stage, "local"), 2);
     let reasons = why(&stage.world, stage.job("c").expect("live").id);
     let words = reasons.iter().find(|reason| reason.code() == "HostsFull").expect("it is");
-    assert!(words.to_string().contains("2 GPUs), and host 'local' has left"), "{words}");
+    assert!(words.to_string().contains("2 GPUs), but host 'local' has"), "{words}");
 }
 
 #[test]

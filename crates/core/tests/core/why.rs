@@ -491,7 +491,7 @@ fn a_pool_and_the_last_job_that_waits_for_it_name_the_same_maximum() {
     assert_eq!(needed(reasons(&stage, "waits-11")), Some((16, false)));
     assert_eq!(needed(pool_reasons(&stage, "pool")), Some((16, true)));
     let words = pool_reasons(&stage, "pool")[0].to_string();
-    assert!(words.contains("16 would do for all jobs that wait"), "{words}");
+    assert!(words.contains("16 would be needed for all waiting jobs"), "{words}");
 }
 
 /// Parts of nodes are put together over all users, as when they are placed: four quarters are one node.
