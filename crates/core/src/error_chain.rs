@@ -1,4 +1,4 @@
-//! An error with all its causes, on one line: the one way that logs, answers and commands show them.
+//! An error with all its causes on one line, which is how logs, answers and commands show errors.
 
 use std::error::Error;
 use std::fmt;

@@ -1,11 +1,11 @@
-//! What is written down of a node when it is given up, for whoever wants to know later why.
+//! What is recorded about a node that is given up, so that its post-mortem can explain why.
 
 use std::sync::Arc;
 
 use crate::model::{HeldJob, Lease, Node, NodeFailure, Trouble};
 use crate::step::Transaction;
 
-/// Of a node that is still what it was.
+/// The record of a node, which must still be in the state that it was given up in.
 pub(crate) fn of(tx: &Transaction<'_>, node: &Node, why: Trouble) -> NodeFailure {
     let world = &tx.world;
     let held = |lease: &Lease| {

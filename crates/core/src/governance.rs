@@ -1,16 +1,17 @@
-//! Resource groups and the locks on what is in them, and the one question asked of locks.
+//! Resource groups, the locks on them and on what they contain, and what a lock forbids.
 //!
-//! Who may unlock is a matter of roles. What a lock forbids is said here, once:
+//! Roles decide who may remove a lock. What a lock forbids is defined only here:
 //!
-//! | to | forbidden by |
+//! | action | forbidden by |
 //! |---|---|
 //! | delete something | any lock on it, above it or below it |
 //! | change something, submit jobs | a read-only lock on it or above it |
-//! | create, change or grow a compute | a read-only lock on it or above it; any lock on its resource group or subscription, or on the group of its network |
+//! | create, change or grow a compute | a read-only lock on it or above it; any lock on its group or subscription |
+//! | the same, in a network of another group | also any lock on the group of that network |
 //!
-//! The last line is Azure's: a lock on the group of a workspace or of a network stops all scaling. Here it is
-//! said, and only growth is stopped: idle nodes go in time and jobs can be cancelled, so that a lock never
-//! costs money.
+//! The last two lines follow Azure, where a lock on the group of a workspace or of a network stops all scaling. Unlike
+//! Azure, Muster says so, and stops only growth: idle nodes are still deleted and jobs can be canceled, so that a lock
+//! never costs money.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ use crate::model::{Lock, LockLevel, ResourceGroup, Scope};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Governance {
-    /// By their scopes.
+    /// Groups by scope.
     groups: BTreeMap<Scope, Arc<ResourceGroup>>,
-    /// By scope, then by name in small letters.
+    /// Locks by scope, then by lower-case name.
     locks: BTreeMap<Scope, BTreeMap<Box<str>, Arc<Lock>>>,
 }
 
@@ -32,7 +33,7 @@ pub enum GovernanceChange {
     Group(Arc<ResourceGroup>),
     GroupGone(Scope),
     Lock(Arc<Lock>),
-    /// The name in small letters.
+    /// The name is in lower case.
     LockGone {
         scope: Scope,
         name: Box<str>,
@@ -75,7 +76,7 @@ impl Governance {
         self.locks.get(scope)?.get(name.to_ascii_lowercase().as_str())
     }
 
-    /// In the order of scopes, then of names.
+    /// All locks, ordered by scope and then by name.
     pub fn locks(&self) -> impl Iterator<Item = &Arc<Lock>> {
         self.locks.values().flat_map(BTreeMap::values)
     }
@@ -84,19 +85,19 @@ impl Governance {
         !self.locks.is_empty()
     }
 
-    /// The lock that keeps what is there from being deleted.
+    /// The lock that prevents the resource at `place` from being deleted.
     pub fn against_delete(&self, place: &Scope) -> Option<&Lock> {
         let below = |lock: &&Arc<Lock>| place.contains(&lock.scope);
         self.above(place).next().or_else(|| self.locks().find(below).map(|lock| &**lock))
     }
 
-    /// The lock that keeps what is there from being changed.
+    /// The lock that prevents the resource at `place` from being changed.
     pub fn against_change(&self, place: &Scope) -> Option<&Lock> {
         self.above(place).find(|lock| lock.level == LockLevel::ReadOnly)
     }
 
-    /// The lock that keeps a compute, whose nodes are in a network of the group `network`, from being made,
-    /// changed or grown.
+    /// The lock that prevents a compute from being created, changed or grown. `network` is the group of the network
+    /// that its nodes are in.
     pub fn against_scaling(&self, compute: &Scope, network: Option<&Scope>) -> Option<&Lock> {
         let is_group = |lock: &&Lock| {
             matches!(lock.scope, Scope::Group { .. } | Scope::Subscription(_) | Scope::Everything)
@@ -106,7 +107,7 @@ impl Governance {
             .or_else(|| self.above(network?).next())
     }
 
-    /// Locks on a place, then on what it is in, and so on.
+    /// The locks on a place, then those on its parent, and so on.
     fn above(&self, place: &Scope) -> impl Iterator<Item = &Lock> {
         let mut next = if self.locks.is_empty() { None } else { Some(place.clone()) };
         let places = std::iter::from_fn(move || {
@@ -159,7 +160,7 @@ mod tests {
         let found = one(&compute, CanNotDelete);
         assert_eq!(all(&found, &compute), [true, false, false]);
         assert_eq!(all(&found, &beside), [false; 3]);
-        // Deleting what it is in would delete it.
+        // Deleting the parent would delete it as well.
         assert!(
             found.against_delete(&workspace).is_some() && found.against_delete(&group).is_some()
         );

@@ -1,4 +1,4 @@
-//! The book of hosts and of tickets to join, and the questions asked of it.
+//! The hosts and the join tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Host, HostName, HostState, JoinTicket, KeyDigest, Scope};
 
-/// World holds it; the server reads it in a copy that is renewed after every commit that changes it.
+/// All hosts and join tokens. World holds them; the server reads a copy, renewed after every commit that changes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hosts {
     hosts: BTreeMap<HostName, Arc<Host>>,
     tickets: BTreeMap<KeyDigest, JoinTicket>,
-    /// The same hosts by whose nodes they take.
+    /// The hosts by the scope of the clusters whose nodes they take.
     by_intent: BTreeMap<Scope, BTreeSet<HostName>>,
-    /// Those that are not open.
+    /// Hosts that are not open.
     closed: BTreeSet<HostName>,
 }
 
@@ -67,13 +67,13 @@ impl Hosts {
         !self.closed.is_empty()
     }
 
-    /// Hosts that are given up.
+    /// Hosts that were given up.
     pub(crate) fn removing(&self) -> impl Iterator<Item = &Arc<Host>> {
         let closed = self.closed.iter().filter_map(|name| self.hosts.get(name));
         closed.filter(|host| host.state == HostState::Removing)
     }
 
-    /// The hosts that take nodes of a cluster that is there.
+    /// The hosts that take nodes of this cluster.
     pub fn takers(&self, cluster: &Scope) -> impl Iterator<Item = &Arc<Host>> {
         let mut next = Some(cluster.clone());
         let places = std::iter::from_fn(move || {
@@ -89,7 +89,7 @@ impl Hosts {
         self.hosts.get(name)
     }
 
-    /// By name.
+    /// All hosts, ordered by name.
     pub fn hosts(&self) -> impl ExactSizeIterator<Item = &Arc<Host>> {
         self.hosts.values()
     }
@@ -102,8 +102,8 @@ impl Hosts {
         self.tickets.values()
     }
 
-    /// Which host has this key. Every key is compared with the given function, so that it can take the same
-    /// time whichever matches.
+    /// The host that holds this key. Every key is compared, and with the given function, so that the time it takes need
+    /// not reveal which one matches.
     pub fn holder_of(
         &self,
         digest: &KeyDigest,

@@ -1,15 +1,15 @@
-//! Typed ids. All of them are drawn from one sequence that only grows.
+//! Typed IDs. All of them are drawn from one sequence that only increases.
 //!
-//! A controller starts the sequence at `controller_epoch << EPOCH_SHIFT` (see `World::rebuild`), and a
-//! controller epoch is at least the wall clock in milliseconds. So an id is never given out twice, not
-//! even after an old backup was restored, and a later lease epoch is always the larger one.
+//! A server starts the sequence at `controller_epoch << EPOCH_SHIFT` (see `World::rebuild`), and a controller epoch is
+//! at least the wall clock in milliseconds. So no ID is ever drawn twice, not even after an old backup was restored,
+//! and a later lease epoch is always larger than an earlier one.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How many ids one controller can draw per millisecond of its epoch before it would run into the
-/// range of a later one: about a million. `World` takes the maximum anyway.
+/// One server can draw 2^20 IDs, about a million, per millisecond of its epoch before it would reach the range of a
+/// later one. `World` takes the maximum of both, so even that would be safe.
 pub const EPOCH_SHIFT: u32 = 20;
 
 macro_rules! id {
@@ -45,13 +45,13 @@ macro_rules! id {
     };
 }
 
-/// A text that is no id of the kind asked for.
+/// A text that is not an ID of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an id of this kind")]
 pub struct BadId;
 
 id!(
-    /// Someone who may ask for things: a user, later a service or a managed identity.
+    /// A user, a service or a managed identity that can make requests.
     PrincipalId, "p");
 id!(WorkspaceId, "w");
 id!(ClusterId, "c");
@@ -61,10 +61,10 @@ id!(
     /// A long-running operation that a client polls.
     OperationId, "o");
 id!(
-    /// An entry of the outbox; also the idempotency key of the call it stands for.
+    /// An entry of the outbox, and also the idempotency key of the call that carries it out.
     EffectId, "e");
 id!(
-    /// The fencing token of one attempt of one job: later attempts have larger ones.
+    /// The fencing token of one attempt of one job. Later attempts have larger ones.
     Epoch, "a");
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What can be said to the core, and what it answers.
+//! The inputs of the core, and its answers to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::time::Span;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// What somebody asks for through a door that knows them. What comes of it is in the activity log.
+    /// A request by an authenticated caller. If it changes anything, it is recorded in the activity log.
     Asked {
         by: Caller,
         activity_request: Box<ActivityRequest>,
         input: Box<Input>,
     },
-    /// A refusal that the activity log should know of.
+    /// A refusal to be recorded in the activity log.
     NoteRefusal(Box<Activity>),
     PutWorkspace {
         key: WorkspaceKey,
         wanted: Box<WorkspacePatch>,
         by: Caller,
     },
-    /// Changes a workspace that exists.
+    /// Changes an existing workspace.
     PatchWorkspace {
         key: WorkspaceKey,
         wanted: Box<WorkspacePatch>,
@@ -44,7 +44,7 @@ pub enum Input {
         wanted: Box<ClusterPatch>,
         by: Caller,
     },
-    /// Changes a cluster that exists. Unlike with a put, whatever cannot be changed is refused, not kept.
+    /// Changes an existing cluster. Unlike a put, it refuses values that cannot be changed instead of ignoring them.
     PatchCluster {
         workspace: WorkspaceKey,
         name: String,
@@ -61,60 +61,60 @@ pub enum Input {
         power: Power,
     },
     SubmitJob(Box<JobRequest>),
-    /// Asks whether it would be accepted, and changes nothing.
+    /// Checks whether a job would be accepted, and changes nothing.
     CheckJob(Box<JobRequest>),
     CancelJob {
         workspace: WorkspaceKey,
         name: String,
         known: Option<Box<KnownJob>>,
     },
-    /// Writes something else on a job, or deletes one that has ended.
+    /// Changes the metadata of a job, archives it, or deletes one that has ended.
     EditJob(Box<JobEdit>),
     Report {
         node: String,
         report: Report,
     },
-    /// A node has brought what its member of an attempt leaves to the next one. All of it is on disk.
+    /// A node has uploaded the files that its member of an attempt passes on to the next one. All of them are on disk.
     SaveTree(Box<SaveRequest>),
-    /// A provider carried out an effect of the outbox, or could not. Deletes are only reported once they
-    /// worked: until then whoever carries them out tries again.
+    /// A provider carried out an effect from the outbox, or failed to. A delete is reported only once it succeeded;
+    /// until then the outbox retries it.
     EffectDone {
         effect: EffectId,
         result: Result<(), String>,
     },
-    /// The provider takes this low-priority node back.
+    /// The provider evicts this low-priority node.
     NodeEvicted {
         node: String,
     },
-    /// The provider saw that everything of this node has ended, and nobody had asked for that.
+    /// The provider found that all processes of this node have ended although that was not requested.
     NodeEnded {
         node: String,
     },
-    /// Somebody wants to see what an eviction does: takes a low-priority node away, with notice.
+    /// A user rehearses an eviction: a low-priority node is evicted, with notice.
     EvictNode {
         workspace: WorkspaceKey,
         cluster: String,
         node: String,
     },
-    /// Other limits for a region: `None` lifts one. What is not named stays.
+    /// Sets limits for a region; `None` removes one. Limits that are not named are kept.
     SetQuota {
         scope: QuotaScope,
         limits: BTreeMap<QuotaName, Option<u64>>,
     },
-    /// Users, keys and roles.
+    /// Changes users, keys and roles.
     ChangeAccess(Box<AccessRequest>),
-    /// Resource groups and locks.
+    /// Changes resource groups and locks.
     ChangeEstate(Box<GovernanceRequest>),
-    /// Hosts, and tickets to join.
+    /// Changes hosts and join tokens.
     ChangeHosts(Box<HostRequest>),
-    /// Carries out a template, or only tries to.
+    /// Deploys a template, or only checks what that would do.
     Deploy(Box<DeployRequest>),
-    /// Forgets that a template was carried out. What it made stays.
+    /// Deletes the record of a deployment. The resources that it created are kept.
     DeleteDeployment {
         group: Scope,
         name: Box<str>,
     },
-    /// Makes a datastore, or puts another in its place.
+    /// Creates or replaces a datastore.
     PutDatastore {
         workspace: WorkspaceKey,
         name: Box<str>,
@@ -125,14 +125,14 @@ pub enum Input {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// Makes, changes or deletes what is kept in versions.
+    /// Creates, changes or deletes an asset.
     ChangeAsset(Box<AssetRequest>),
-    /// Nothing but the time has changed.
+    /// Only time has passed.
     Tick,
 }
 
 impl Input {
-    /// A workspace with nothing written on it.
+    /// A request for a workspace without tags or other properties.
     pub fn workspace(key: WorkspaceKey, location: &str, by: Caller) -> Input {
         let wanted = WorkspacePatch { location: Some(location.into()), ..Default::default() };
         Input::PutWorkspace { key, wanted: Box::new(wanted), by }
@@ -146,19 +146,19 @@ pub struct AssetRequest {
     pub name: Box<str>,
     pub action: AssetAction,
     pub by: Caller,
-    /// What the rows show; filled in where they can be looked at.
+    /// What the rows show, filled in by the layer that can read them.
     pub known: KnownAsset,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssetAction {
-    /// Makes a version, or changes what is written on it. Without a word about the archive it stays where it is.
+    /// Creates a version, or changes its description and tags. Unless stated, it remains archived or not as it was.
     Put {
         version: Box<str>,
         wanted: AssetSpec,
         is_archived: Option<bool>,
     },
-    /// The same for a name.
+    /// The same for the container, that is for the name.
     PutContainer {
         wanted: ContainerSpec,
         is_archived: Option<bool>,
@@ -166,12 +166,12 @@ pub enum AssetAction {
     Delete {
         version: Box<str>,
     },
-    /// With all its versions.
+    /// Deletes the name with all its versions.
     DeleteContainer,
 }
 
 impl AssetAction {
-    /// The version that it is about.
+    /// The version that the action is about.
     pub fn version(&self) -> Option<&str> {
         match self {
             AssetAction::Put { version, .. } | AssetAction::Delete { version } => Some(version),
@@ -180,36 +180,36 @@ impl AssetAction {
     }
 }
 
-/// What there is of an asset before it is changed.
+/// What exists of an asset before it is changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownAsset {
     pub asset: Option<Asset>,
     pub container: Option<AssetContainer>,
 }
 
-/// A workspace as a client wants it. `None` keeps what is there.
+/// The desired properties of a workspace. `None` keeps the current value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkspacePatch {
-    /// A new one needs it; it cannot be changed.
+    /// Required for a new workspace; it cannot be changed later.
     pub location: Option<Box<str>>,
     pub friendly_name: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub tags: Option<BTreeMap<String, String>>,
     /// The JSON text that the client sent.
     pub managed_network: Option<Box<str>>,
-    /// The names of what else was asked for, which nothing here follows.
+    /// The names of requested properties that have no effect in Muster.
     pub ignored: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GovernanceRequest {
-    /// Makes a group if a location is given, or changes one that is there.
+    /// Creates a group if a location is given, or changes an existing one.
     PutGroup {
         subscription: Box<str>,
         name: Box<str>,
         wanted: GroupPatch,
     },
-    /// With everything in it.
+    /// Deletes a group with everything in it.
     DeleteGroup {
         subscription: Box<str>,
         name: Box<str>,
@@ -221,7 +221,7 @@ pub enum GovernanceRequest {
     },
 }
 
-/// `None` keeps what is there.
+/// The desired properties of a group. `None` keeps the current value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupPatch {
     pub location: Option<Box<str>>,
@@ -238,7 +238,7 @@ pub struct NewLock {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostRequest {
-    /// Whoever shows the secret of this digest in time may join, once.
+    /// Creates a join token: a host that presents the secret with this digest in time may join, once.
     IssueTicket {
         digest: KeyDigest,
         intent: Scope,
@@ -246,21 +246,21 @@ pub enum HostRequest {
         good_for: Span,
     },
     Join(NewHost),
-    /// What a host has, as it says itself.
+    /// A host reported its capacity.
     Seen {
         name: HostName,
         capacity: Capacity,
     },
-    /// It has not said anything for too long.
+    /// A host has not reported for too long.
     Silent {
         name: HostName,
     },
-    /// Opens it, cordons it, or drains it.
+    /// Opens, cordons or drains a host.
     SetState {
         name: HostName,
         state: HostState,
     },
-    /// Refused while it has nodes, unless what runs there may be given up.
+    /// Removes a host. Refused while it has nodes, unless the jobs on them may be given up.
     Remove {
         name: HostName,
         is_forced: bool,
@@ -272,11 +272,11 @@ pub struct NewHost {
     pub ticket: KeyDigest,
     pub name: HostName,
     pub capacity: Capacity,
-    /// Of a key that it made itself.
+    /// The digest of a key that the host generated itself.
     pub key: KeyDigest,
 }
 
-/// A template, read: what it makes, in order, and what is to be kept of it.
+/// A parsed template: the resources that it creates, in order, and what is recorded about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeployRequest {
     pub subscription: Box<str>,
@@ -288,23 +288,23 @@ pub struct DeployRequest {
     pub steps: Vec<DeployStep>,
     pub left_out: Vec<LeftOut>,
     pub outputs: Option<Box<str>>,
-    /// Answers as if it were done, and changes nothing.
+    /// Whether to answer as if it were deployed, but change nothing.
     pub is_trial: bool,
 }
 
-/// What would become of one resource. What would not change at all is not named.
+/// How a deployment would change one resource. Resources that would not change are not listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foreseen {
-    /// As Azure writes it.
+    /// The resource ID in Azure's form.
     pub resource: Box<str>,
-    /// `None` for one that is not there yet.
+    /// `None` if the resource does not exist yet.
     pub before: Option<Record>,
     pub after: Option<Record>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeployStep {
-    /// How the activity log calls it.
+    /// How the activity log names the request.
     pub activity_request: ActivityRequest,
     pub what: DeployWhat,
 }
@@ -318,17 +318,17 @@ pub enum DeployWhat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessRequest {
     CreateUser(NewUser),
-    /// Another key instead of the present one; `None` leaves the user without any.
+    /// Replaces the key; `None` leaves the user without one.
     SetKey {
         user: Box<str>,
         digest: Option<KeyDigest>,
     },
-    /// With all roles.
+    /// Deletes a user with all role assignments.
     DeleteUser {
         user: Box<str>,
     },
     AssignRole(RoleAssignment),
-    /// Only where it is: a role above is not removed by whoever manages what is below.
+    /// Removes a role at exactly this scope: managing a scope does not include removing roles above it.
     RemoveRole {
         name: Box<str>,
         scope: Scope,
@@ -343,8 +343,8 @@ pub struct NewUser {
     pub digest: KeyDigest,
 }
 
-/// A cluster as a client wants it. `None` keeps what is there, or takes the default for a new one: clients
-/// re-send what they read, and what they read leaves things out.
+/// The desired properties of a cluster. `None` keeps the current value, or the default for a new cluster: clients send
+/// back what they read, and that is not complete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterPatch {
     pub kind: Option<ComputeKind>,
@@ -368,7 +368,7 @@ pub struct ClusterPatch {
     pub disable_local_auth: Option<bool>,
     pub identity: Option<Identity>,
     pub property_bag: Option<Box<str>>,
-    /// The names of what else was asked for, which nothing here follows.
+    /// The names of requested properties that have no effect in Muster.
     pub ignored: BTreeSet<Box<str>>,
 }
 
@@ -379,18 +379,18 @@ pub struct JobRequest {
     pub spec: Arc<JobSpec>,
     pub spec_hash: SpecHash,
     pub by: Caller,
-    /// Of a job that is there already: into the archive, or out of it. `None` leaves it where it is.
+    /// For an existing job: archives it or restores it. `None` changes neither.
     pub is_archived: Option<bool>,
-    /// The job of this name that the rows know, live or finished: World cannot see finished ones.
+    /// The job with this name in the rows, live or finished. World does not know finished ones.
     pub existing: Option<KnownJob>,
 }
 
-/// A job as the rows have it.
+/// A job as stored in its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownJob {
     pub job: Arc<Job>,
     pub spec: Arc<JobSpec>,
-    /// What is written on it, if not what it was submitted with.
+    /// Its metadata, if it was changed after the submit.
     pub metadata: Option<Box<JobMetadata>>,
 }
 
@@ -405,7 +405,7 @@ pub struct JobEdit {
     pub workspace: WorkspaceKey,
     pub name: Box<str>,
     pub action: JobAction,
-    /// What the rows show; filled in where they can be looked at.
+    /// What the rows show, filled in by the layer that can read them.
     pub known: Option<KnownJob>,
 }
 
@@ -415,7 +415,7 @@ pub enum JobAction {
     Delete,
 }
 
-/// `None` keeps what is there. Tags and properties are added to those that are there.
+/// The desired metadata of a job. `None` keeps the current value. Tags and properties are added to the existing ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobPatch {
     pub display_name: Option<Box<str>>,
@@ -432,7 +432,7 @@ pub struct SaveRequest {
     pub tree: TreeId,
     pub files: u32,
     pub bytes: u64,
-    /// The member has ended well, and this is all that it leaves.
+    /// The member has succeeded, and these are all of its files.
     pub is_final: bool,
 }
 
@@ -444,13 +444,13 @@ pub enum Reply {
         workspace: Workspace,
         is_new: bool,
     },
-    /// `is_new` tells a create from an update.
+    /// `is_new` distinguishes a create from an update.
     Cluster {
         cluster: Arc<Cluster>,
         operation: OperationId,
         is_new: bool,
     },
-    /// It goes in its time; the operation tells when it is gone.
+    /// It is being deleted; the operation reports when that is done.
     Deleting {
         operation: OperationId,
     },
@@ -458,18 +458,18 @@ pub enum Reply {
         cluster: Arc<Cluster>,
         operation: OperationId,
     },
-    /// There is nothing to delete: as good as deleted.
+    /// It does not exist, so there is nothing to delete.
     NothingToDelete,
     JobAccepted {
         job: Arc<Job>,
         is_new: bool,
     },
     CancelAccepted,
-    /// The node goes within this time.
+    /// The node will be evicted within this time.
     Evicting {
         within: Span,
     },
-    /// The limits that hold now, and what became of each that was asked for.
+    /// The limits that apply now, and the result for each requested one.
     Quota {
         quota: Quota,
         verdicts: BTreeMap<QuotaName, QuotaVerdict>,
@@ -488,7 +488,7 @@ pub enum Reply {
     Ticket(JoinTicket),
     Deployment(Box<Deployment>),
     Datastore(Box<Datastore>),
-    /// As it is now.
+    /// The asset as it is now.
     Asset {
         asset: Box<Asset>,
         is_new: bool,
@@ -496,7 +496,7 @@ pub enum Reply {
     AssetContainer {
         is_new: bool,
     },
-    /// What carrying out a template would come to.
+    /// What deploying a template would change.
     Tried {
         deployment: Box<Deployment>,
         foreseen: Vec<Foreseen>,
@@ -505,14 +505,14 @@ pub enum Reply {
     Noted,
 }
 
-/// Why something was not done. Nothing changed.
+/// Why a request was refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
     pub kind: RefusalKind,
-    /// The field or thing at fault, in the client's spelling.
+    /// The field or resource at fault, in the client's spelling.
     pub target: Box<str>,
-    /// What is wrong, the limit, the value given, and what to do about it.
+    /// What is wrong, the limit, the given value, and the remedy.
     pub message: Box<str>,
 }
 
@@ -522,9 +522,9 @@ pub enum RefusalKind {
     NotFound,
     Conflict,
     TooMany,
-    /// More vCPUs than the quota has.
+    /// It would need more vCPUs than the quota has.
     QuotaExceeded,
-    /// There is as much as there may be, and waiting a moment does not help.
+    /// The maximum is reached, and waiting a moment does not help.
     Full,
     /// A lock forbids it.
     Locked,

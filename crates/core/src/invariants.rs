@@ -1,5 +1,5 @@
-//! What must always hold, checked on a whole World. The simulator and tests check after every step, with
-//! what only they can see (acknowledged submits, the provider's own list) on top.
+//! What must always hold, checked on a whole World. The simulator and the tests check it after every step, and add
+//! checks of what only they can see: the acknowledged submits and the provider's own list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::model::{
 use crate::time::{Now, Span};
 use crate::world::World;
 
-/// A broken promise: which, and about what.
+/// A violated promise, and where it was violated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Broken {
     pub promise: Promise,
@@ -26,27 +26,27 @@ impl fmt::Display for Broken {
     }
 }
 
-/// The promises of the design that can be seen in World alone.
+/// The promises of the design that can be checked with World alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
-    /// World holds live jobs only, each in the pool of its cluster.
+    /// World holds only live jobs, each in the index of its cluster.
     JobsAreLive,
-    /// It is known how many wait of every principal and in every workspace.
+    /// The numbers of queued jobs of every user and of every workspace are correct.
     QueuedAreCounted,
-    /// All members of an attempt share its epoch, and no node serves two.
+    /// All members of an attempt share its epoch, and no part of a node is held twice.
     OneLiveEpoch,
-    /// Every node that is wanted gone has a delete call in the outbox, and every requested one a create.
+    /// Every node that is to be deleted has a delete call in the outbox, and every requested node a create call.
     IntentIsRecorded,
     NodesWithinBounds,
-    /// Nodes are made only where there is room, unless the server's own machine may be over-committed.
+    /// Nodes are created only where there is room, unless the server's own host may be over-committed.
     HostsHold,
     IdleNodesGo,
-    /// A node that is paid for has an open meter.
+    /// A billed node has an open meter.
     MeterRuns,
     WhyIsNeverEmpty,
 }
 
-/// Checks everything. `slack` is how late a decision may be: the driver's tick.
+/// Checks everything. `slack` is how late a decision may be, which is the interval of the driver's ticks.
 pub fn check(world: &World, now: Now, slack: Span) -> Result<(), Broken> {
     for job in world.jobs() {
         check_job(world, job)?;
@@ -63,7 +63,7 @@ pub fn check(world: &World, now: Now, slack: Span) -> Result<(), Broken> {
     check_queued(world)
 }
 
-/// Checks what these changes touched, right after they were made: the cheap check, for every step.
+/// Checks what these changes touched, right after they were applied. This is cheap enough for every step.
 pub fn check_touched(
     world: &World,
     changes: &[Change],
@@ -139,7 +139,7 @@ fn broken<T>(promise: Promise, about: String) -> Result<T, Broken> {
     Err(Broken { promise, about })
 }
 
-/// Limits are checked by counts: they are those of the jobs that wait.
+/// The counters that the queue limits are checked against must equal the number of waiting jobs.
 fn check_queued(world: &World) -> Result<(), Broken> {
     let mut by_principal: BTreeMap<PrincipalId, u32> = BTreeMap::new();
     let mut by_workspace: BTreeMap<WorkspaceId, u32> = BTreeMap::new();
@@ -184,7 +184,7 @@ fn check_job(world: &World, job: &Job) -> Result<(), Broken> {
     for member in &attempt.members {
         let lease = world.node(member.node).and_then(|node| node.lease_of(attempt.epoch));
         let holds = lease.is_some_and(|lease| lease.job == job.id);
-        // One that exited keeps its node until all are over, unless the node is lost meanwhile.
+        // A member that exited keeps its node until all members have ended, unless the node is lost in the meantime.
         let should_hold = match member.phase {
             MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running => true,
             MemberPhase::Exited(_) => holds,
@@ -218,7 +218,7 @@ fn check_node(world: &World, node: &Node) -> Result<(), Broken> {
     }
 }
 
-/// Whether the open meters of a node add up to the whole of it.
+/// Whether the open meters of a node add up to the whole node.
 fn is_metered(world: &World, node: &Node) -> bool {
     let spare = node.meter.map_or(Part::NONE, |meter| meter.part);
     let held = node.leases().iter().map(|lease| {
@@ -237,7 +237,7 @@ fn check_lease(world: &World, node: &Node) -> Result<(), Broken> {
             attempt.epoch == lease.epoch && member.is_some_and(|member| member.node == node.id)
         });
         if !is_held {
-            return broken(Promise::OneLiveEpoch, format!("{} serves nobody", node.name));
+            return broken(Promise::OneLiveEpoch, format!("{} serves no attempt", node.name));
         }
     }
     let held = node.leases().iter().map(|lease| lease.share.unwrap_or(node.capacity));
@@ -248,8 +248,8 @@ fn check_lease(world: &World, node: &Node) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A host that is asked for a node has room for all that it has. One may have become smaller under nodes that it
-/// has already.
+/// A host that new nodes were requested on must have room for all of its nodes. A host may have become smaller than its
+/// existing nodes need, though.
 fn check_host(world: &World, host: &Host) -> Result<(), Broken> {
     let Some(host_nodes) = world.host_nodes(&host.name) else { return Ok(()) };
     let is_asked = || {
@@ -266,16 +266,16 @@ fn check_host(world: &World, host: &Host) -> Result<(), Broken> {
 
 fn check_cluster(world: &World, cluster: &Cluster, now: Now, slack: Span) -> Result<(), Broken> {
     let Some(index) = world.cluster_index(cluster.id) else {
-        return broken(Promise::NodesWithinBounds, format!("{} has no pool", cluster.name));
+        return broken(Promise::NodesWithinBounds, format!("{} has no index", cluster.name));
     };
     let scale = cluster.spec.scale;
-    // Above the maximum only nodes that hold a job may remain: it was lowered under them.
+    // If the maximum was lowered, only nodes that hold a job may remain above it.
     let free = index.pending.len() + index.idle.len();
     if index.alive() > scale.nodes_max && free > 0 && cluster.phase != ClusterPhase::Deleting {
         let about = format!("{}: {} of {}", cluster.name, index.alive(), scale.nodes_max);
         return broken(Promise::NodesWithinBounds, about);
     }
-    // Where a region is limited, others may be served first.
+    // In a region with a limit, other clusters may be served first.
     let scope = world.quota_scope_of(cluster.id);
     let is_unset = |scope| world.quota_limits(scope).is_none();
     let has_quota = world.settings.quota == DefaultLimits::default()

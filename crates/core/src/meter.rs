@@ -1,8 +1,7 @@
-//! Metering: closes one piece of a node's bill and opens the next, so that pieces neither overlap nor gap.
+//! Metering: closes one segment of a node's bill and opens the next, so that segments neither overlap nor leave gaps.
 //!
-//! What a job holds of a node is metered with the job and posted when its outcome is known; whatever no job
-//! holds is metered with the node and posted at once. At every moment the open meters of a node add up to
-//! the whole.
+//! The part of a node that a job holds is metered with the job, and posted when its outcome is known. The rest is
+//! metered with the node and posted at once. At every moment the open meters of a node add up to the whole node.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
 use crate::time::Wall;
 
-/// From now on whatever of the node no job holds is in `category`.
+/// From now on, the part of the node that no job holds is in `category`.
 pub(crate) fn switch(tx: &mut Transaction<'_>, node: &mut Node, category: Option<Category>) {
     let now = tx.now.wall;
     let spare = node.spare_part();
@@ -39,7 +38,7 @@ pub(crate) fn switch(tx: &mut Transaction<'_>, node: &mut Node, category: Option
     }
 }
 
-/// From now on the member's part of its node is in `category`.
+/// From now on, the member's part of its node is in `category`.
 pub(crate) fn switch_member(member: &mut Member, category: Option<Category>, now: Wall) {
     if let Some(meter) = member.meter.take().filter(|meter| meter.since < now) {
         let Meter { category, since, .. } = meter;
@@ -49,7 +48,7 @@ pub(crate) fn switch_member(member: &mut Member, category: Option<Category>, now
     member.meter = category.map(|category| Meter { category, since: now, part });
 }
 
-/// Posts what a member's node spent on its attempt, now that the outcome is known.
+/// Posts the time that a member's node spent on its attempt, now that the outcome is known.
 pub(crate) fn post_spent(
     tx: &mut Transaction<'_>,
     member: &Member,

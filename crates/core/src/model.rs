@@ -1,6 +1,6 @@
-//! The model: what exists, in the words that users know.
+//! The model: what exists, in words that users know.
 //!
-//! Every entity is a plain record. What may happen to it is a wildcard-free table beside it, its
+//! Every entity is a plain record. What may happen to it is defined by a wildcard-free table beside it, its
 //! [`Lifecycle`]; `World::apply` checks every change against that table.
 
 mod access;
@@ -63,7 +63,7 @@ pub use serverless::*;
 pub use service::*;
 pub use workspace::*;
 
-/// An event that the entity's present phase does not allow: always a bug of ours, never a user's.
+/// An event that the entity's current phase does not allow. This is always a bug in Muster, never a user's mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{machine}: {event} is not possible in phase {phase}")]
 pub struct Rejected {
@@ -72,7 +72,7 @@ pub struct Rejected {
     pub event: String,
 }
 
-/// A lifecycle that can be drawn and checked exhaustively.
+/// A lifecycle that can be drawn as a diagram and checked exhaustively.
 pub trait Lifecycle: Copy + Eq + std::fmt::Debug + Sized + 'static {
     type Event: Copy + Eq + std::fmt::Debug + 'static;
     const NAME: &'static str;
@@ -80,7 +80,7 @@ pub trait Lifecycle: Copy + Eq + std::fmt::Debug + Sized + 'static {
     const EVENTS: &'static [Self::Event];
     const INITIAL: Self;
 
-    /// The phase after `event`, or `None` where the event cannot happen.
+    /// The phase after `event`, or `None` if the event cannot happen in this phase.
     fn after(self, event: Self::Event) -> Option<Self>;
 
     fn on(self, event: Self::Event) -> Result<Self, Rejected> {

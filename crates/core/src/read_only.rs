@@ -126,8 +126,9 @@ pub(crate) fn mib_up(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-/// Whether a store that uses its reserve (see the server's `reserve`) accepts this input: only if it ends something, frees
-/// space, or reports what has happened. Everything else would grow the store and use up the space that these need.
+/// Whether a store that uses its reserve (see the server's `reserve`) accepts this input: only if it ends something,
+/// frees space, or reports what has happened. Everything else would grow the store and use up the space that these
+/// need.
 pub fn is_taken_on_reserve(input: &Input) -> bool {
     match input {
         Input::Asked { input, .. } => is_taken_on_reserve(input),

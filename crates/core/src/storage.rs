@@ -23,7 +23,8 @@ pub fn upload_container(kind: AssetKind, id: &str) -> String {
     format!("{}-{id}", kind.as_str())
 }
 
-/// The names of such containers in a text. Whatever refers to files in one has its name in it, however it spells the rest.
+/// The names of such containers in a text. Whatever refers to files in one has its name in it, however it spells the
+/// rest.
 pub fn upload_containers(text: &str) -> impl Iterator<Item = &str> {
     let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
     text.match_indices('-').filter_map(move |(at, _)| {

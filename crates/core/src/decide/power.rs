@@ -52,7 +52,8 @@ fn end_jobs(tx: &mut Transaction<'_>, id: ClusterId) {
     }
 }
 
-/// Finishes the operation. An instance that failed to start is stopped, so that it costs nothing while it is unattended.
+/// Finishes the operation. An instance that failed to start is stopped, so that it costs nothing while it is
+/// unattended.
 fn finish(tx: &mut Transaction<'_>, id: ClusterId, progress: Progress, error: Option<String>) {
     let mut cluster: Cluster = cluster(tx, id).clone();
     let last = cluster.last.as_mut().expect("something is under way");

@@ -1,8 +1,8 @@
 //! Who may do what: users, their keys, and the roles that they have on a scope.
 //!
-//! A role gives actions on everything within its scope; roles only add up. Whoever has none has nothing, and
-//! is told no more than a stranger. The owner of the state directory is above all of this: nobody can lock
-//! the owner out.
+//! A role allows actions on everything within its scope, and roles only add permissions. A user without any role may do
+//! nothing, and learns no more than an anonymous caller. The owner of the state directory stands above all of this, so
+//! the owner cannot be locked out.
 
 use std::fmt;
 
@@ -16,26 +16,26 @@ use crate::time::Wall;
 pub struct User {
     /// The stable identifier that tokens carry (`oid`).
     pub object_id: Box<str>,
-    /// What people call it; compared without case.
+    /// The display name, compared without case.
     pub name: Box<str>,
     pub kind: UserKind,
     pub created_at: Wall,
-    /// None after a revocation: then nobody can act as this user. A cluster's identity never has one: its nodes
-    /// are known by where they call from.
+    /// `None` after a revocation: the user cannot sign in then. A managed identity never has a key, because its nodes
+    /// are recognised by the connection that they use.
     pub key: Option<UserKey>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UserKind {
     Person,
-    /// A program: Azure calls it a service principal.
+    /// A program, which Azure calls a service principal.
     Service,
-    /// A cluster: Azure calls it a system-assigned managed identity. It comes and goes with the cluster.
+    /// A cluster's system-assigned managed identity. It is created and deleted together with the cluster.
     Managed(ClusterId),
 }
 
 impl UserKind {
-    /// Azure's word.
+    /// Azure's name for this kind.
     pub fn as_str(self) -> &'static str {
         match self {
             UserKind::Person => "User",
@@ -50,7 +50,7 @@ pub struct UserKey {
     pub made_at: Wall,
 }
 
-/// Azure's roles, as far as they mean anything here.
+/// Azure's roles, as far as they have a meaning in Muster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Role {
     Owner,
@@ -60,18 +60,18 @@ pub enum Role {
     Reader,
 }
 
-/// What a request does. Each endpoint needs exactly one.
+/// What a request does. Each endpoint requires exactly one action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     Read,
-    /// Submit jobs, cancel them.
+    /// Submit and cancel jobs.
     RunJobs,
     /// Create, change and delete clusters.
     ManageComputes,
     /// Create and delete workspaces.
     ManageWorkspaces,
     ManageQuota,
-    /// Users, keys and roles.
+    /// Manage users, keys and roles.
     ManageAccess,
 }
 
@@ -85,7 +85,7 @@ impl Action {
         Action::ManageAccess,
     ];
 
-    /// What the refused caller wanted, for the refusal.
+    /// What the caller wanted to do, for the text of a refusal.
     pub fn as_str(self) -> &'static str {
         match self {
             Action::Read => "read",
@@ -102,12 +102,12 @@ impl Role {
     pub const ALL: [Role; 5] =
         [Role::Owner, Role::Contributor, Role::DataScientist, Role::ComputeOperator, Role::Reader];
 
-    /// The roles that allow this, from the one that gives least else.
+    /// The roles that allow this action, the least powerful first.
     pub fn that_allow(action: Action) -> impl Iterator<Item = Role> {
         Role::ALL.into_iter().rev().filter(move |role| role.allows(action))
     }
 
-    /// Azure's name for it.
+    /// Azure's name for the role.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Owner => "Owner",
@@ -118,7 +118,7 @@ impl Role {
         }
     }
 
-    /// The id of Azure's built-in role, the same in every tenant: clients send it instead of the name.
+    /// The ID of Azure's built-in role, which is the same in every tenant. Clients send it instead of the name.
     pub fn definition_id(self) -> &'static str {
         match self {
             Role::Owner => "8e3af657-a8ff-443c-a75c-2fe8c4bcb635",
@@ -129,7 +129,7 @@ impl Role {
         }
     }
 
-    /// By its name, with or without Azure's prefix and spaces, or by its id.
+    /// Finds a role by its name, with or without Azure's prefix and spaces, or by its ID.
     pub fn parse(text: &str) -> Option<Role> {
         let bare = |text: &str| -> String {
             let text = text.to_ascii_lowercase().replace([' ', '-', '_'], "");
@@ -151,7 +151,7 @@ impl Role {
     }
 }
 
-/// Where a role or a lock holds: there and everywhere below. In small letters, as Azure compares without case.
+/// Where a role or a lock applies: there and everywhere below. In lower case, because Azure ignores case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scope {
     Everything,
@@ -161,7 +161,7 @@ pub enum Scope {
         resource_group: Box<str>,
     },
     Workspace(WorkspaceKey),
-    /// Roles are not given on one compute; locks are.
+    /// Only locks apply to a single compute; roles do not.
     Compute {
         workspace: WorkspaceKey,
         name: Box<str>,
@@ -188,7 +188,7 @@ impl Scope {
         Scope::Compute { workspace: workspace.folded(), name: name.to_ascii_lowercase().into() }
     }
 
-    /// Whether whatever holds here holds there.
+    /// Whether a role or lock at this scope also applies at the other.
     pub fn contains(&self, other: &Scope) -> bool {
         let mut above = Some(other.clone());
         while let Some(scope) = above {
@@ -215,7 +215,7 @@ impl Scope {
 }
 
 impl fmt::Display for Scope {
-    /// As Azure writes it.
+    /// Writes the scope in Azure's form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Scope::Everything => f.write_str("/"),
@@ -237,9 +237,9 @@ impl fmt::Display for Scope {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleAssignment {
-    /// Chosen by whoever made it: a GUID, in Azure's clients.
+    /// Chosen by the client that created the assignment. Azure's clients use a GUID.
     pub name: Box<str>,
-    /// Of the user who has the role.
+    /// The object ID of the user who has the role.
     pub object_id: Box<str>,
     pub role: Role,
     pub scope: Scope,

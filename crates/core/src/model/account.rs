@@ -1,16 +1,16 @@
-//! What a principal has used of a pool: the basis of fair share, and of predictions.
+//! How much of a cluster each user has used: the basis of fair share and of predictions.
 //!
-//! Use fades: a node-hour of yesterday counts half of one of today (with a half-life of a day). Instead of
-//! fading what was used before, later use is made to weigh more ("forward decay"): the weight of a moment
-//! doubles with every half-life since the Unix epoch. So no figure changes while nothing happens, and the
-//! order between principals changes only at events.
+//! Use decays: with a half-life of one day, a node-hour of yesterday counts half as much as one of today. Instead of
+//! decaying past use, later use is given more weight ("forward decay"): the weight of a moment doubles with every
+//! half-life since the Unix epoch. So no figure changes while nothing happens, and the order between users changes only
+//! at events.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, PrincipalId};
 use crate::time::{Span, Wall};
 
-/// One principal's account with one pool.
+/// One user's account with one cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     pub cluster: ClusterId,
@@ -25,7 +25,7 @@ impl Account {
         Account { cluster, principal, used: Use::ZERO, runs: [None; 2] }
     }
 
-    /// How long the next run of this principal will probably take: the mean of its last two.
+    /// How long the next run of this user will probably take: the mean of the last two.
     pub fn prediction(&self) -> Option<Span> {
         match self.runs {
             [Some(last), Some(before)] => Some(Span(last.0 / 2 + before.0 / 2)),
@@ -39,15 +39,15 @@ impl Account {
     }
 }
 
-/// Faded use: `mantissa` × 2^`exponent`, with the mantissa's top bit set, or zero. Integers throughout, so
-/// that every machine comes to the same order; fields in this order, so that they compare as numbers do.
+/// Decayed use: `mantissa` × 2^`exponent`, with the mantissa's top bit set, or zero. It uses integers throughout, so
+/// that every host computes the same order, and its fields are in this order so that they compare as numbers do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Use {
     exponent: u32,
     mantissa: u64,
 }
 
-/// 2^(1/2), 2^(1/4), 2^(1/8), … with 63 bits behind the point.
+/// 2^(1/2), 2^(1/4), 2^(1/8), … with 63 fractional bits.
 const ROOTS_OF_TWO: [u64; 16] = [
     13_043_817_825_332_782_212,
     10_968_499_650_544_839_023,
@@ -85,7 +85,7 @@ impl Use {
                 weight = ((u128::from(weight) * u128::from(*root)) >> 63) as u64;
             }
         }
-        // Above 2^63 on both sides, so the product's top bit is at 126 or 127.
+        // Both factors are at least 2^63, so the product's top bit is at 126 or 127.
         let zeros = amount.leading_zeros();
         let product = u128::from(amount << zeros) * u128::from(weight);
         let shift = 64 - product.leading_zeros();
@@ -105,7 +105,7 @@ impl Use {
         }
     }
 
-    /// Never below zero: what is taken back was added before, but bits may have been lost in between.
+    /// Never below zero: what is subtracted was added before, but bits may have been lost to rounding in between.
     #[must_use]
     pub fn minus(self, other: Use) -> Use {
         if other >= self {
@@ -131,7 +131,7 @@ mod tests {
     const DAY: Span = Span::seconds(86_400);
     const START: Wall = Wall(1_700_000_000_000_000);
 
-    /// As a float, relative to `START`: good enough to compare with.
+    /// The value as a float relative to `START`, which is precise enough for comparisons.
     fn value(used: Use) -> f64 {
         let landmark = Use::of(1 << 40, START, DAY);
         let scale = f64::from(used.exponent) - f64::from(landmark.exponent);

@@ -1,5 +1,4 @@
-//! The activity log: every change that somebody asked for, with what was there before and after, and every
-//! refusal.
+//! The activity log: every change that a user requested, with the state before and after, and every refusal.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,29 +12,29 @@ use crate::time::Wall;
 pub struct Activity {
     pub at: Wall,
     pub by: Caller,
-    /// Entries written before November 2026 have the other name. They are chained by their digests, so no migration may
-    /// rewrite them.
+    /// Entries written before November 2026 use another name for this field. They are chained by their digests, so no
+    /// migration may rewrite them.
     #[serde(alias = "deed")]
     pub request: ActivityRequest,
     pub outcome: ActivityOutcome,
 }
 
-/// What was asked, in the words of whoever took the request: nothing is decided by them.
+/// What was requested, as described by the layer that received the request. No decision depends on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivityRequest {
-    /// As Azure calls it: `Microsoft.MachineLearningServices/workspaces/computes/write`.
+    /// Azure's name for it, such as `Microsoft.MachineLearningServices/workspaces/computes/write`.
     pub operation: Box<str>,
-    /// The address of what it was about.
+    /// The ID of the resource.
     pub resource: Box<str>,
-    /// Whoever may read there may read of it.
+    /// Callers who may read this scope may read the entry.
     pub scope: Scope,
-    /// The request that it came with.
+    /// The correlation ID of the request.
     pub correlation: Box<str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ActivityOutcome {
-    /// `None` where there was nothing, or where the record is kept elsewhere for good (jobs).
+    /// `None` if there was nothing, or if the record is kept permanently elsewhere (jobs).
     Done {
         before: Option<Box<Record>>,
         after: Option<Box<Record>>,
@@ -47,7 +46,7 @@ pub enum ActivityOutcome {
     },
 }
 
-/// What an entity was at that moment, without secrets.
+/// The state of an entity at that moment, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
     Compute { phase: ClusterPhase, spec: Box<ClusterSpec> },

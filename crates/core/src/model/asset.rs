@@ -1,7 +1,7 @@
 //! Assets: what jobs are made of, kept in versions under a name. Code, environments, data, models and components are
-//! the same here; what makes them different is in their bodies, which only the edges read.
+//! all alike here. They differ only in their bodies, which only the outer layers read.
 //!
-//! No decision depends on them, so World does not hold them.
+//! No decision depends on assets, so World does not hold them.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl AssetKind {
         AssetKind::Component,
     ];
 
-    /// As a message calls it.
+    /// The kind as named in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             AssetKind::Code => "code",
@@ -41,7 +41,7 @@ impl AssetKind {
     }
 }
 
-/// One version. What it is made of is never changed; what is written on it may be.
+/// One version of an asset. Its content never changes; its description and tags may.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asset {
     pub workspace: WorkspaceId,
@@ -49,7 +49,7 @@ pub struct Asset {
     pub name: Box<str>,
     pub version: Box<str>,
     pub about: AssetSpec,
-    /// Not listed unless asked for, and never the latest. It can still be used.
+    /// It is not listed by default and never counts as the latest version, but can still be used.
     pub is_archived: bool,
     pub created_at: Wall,
     pub created_by: Caller,
@@ -57,24 +57,24 @@ pub struct Asset {
     pub changed_by: Caller,
 }
 
-/// As a client wants it.
+/// The asset as specified by a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssetSpec {
     pub description: Option<Box<str>>,
     pub tags: BTreeMap<String, String>,
     /// JSON, as the client wrote it.
     pub properties: Option<Box<str>>,
-    /// Made by a client on the way to something else, under a name that nobody chose.
+    /// Created by a client as part of something else, under a generated name.
     pub is_anonymous: bool,
-    /// Of its files, as the client made it: whoever has the same need not send them again.
+    /// The hash of its files as computed by the client. A client with the same files need not send them again.
     pub hash: Option<Box<str>>,
-    /// JSON, the same text for the same content: what this kind is made of.
+    /// The content of this kind of asset, as JSON. Equal content has equal text.
     pub body: Box<str>,
-    /// JSON: what else of this kind may change, as a component's display name.
+    /// Other properties of this kind that may change, such as a component's display name, as JSON.
     pub metadata: Option<Box<str>>,
 }
 
-/// A name with all its versions, as Azure has "containers" of assets. It has nothing to do with those of blobs.
+/// A name with all its versions, which Azure calls a "container" of assets. It is unrelated to blob containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssetContainer {
     pub workspace: WorkspaceId,
@@ -82,10 +82,10 @@ pub struct AssetContainer {
     pub name: Box<str>,
     pub about: ContainerSpec,
     pub is_archived: bool,
-    /// All its versions are: nobody wants to see it in a list.
+    /// All its versions are anonymous, so it is left out of lists.
     pub is_anonymous: bool,
     pub versions: u32,
-    /// The highest version so far that is a number, also if it is deleted by now.
+    /// The highest numeric version so far, even if it was deleted since.
     pub highest: u64,
     pub created_at: Wall,
     pub created_by: Caller,
@@ -94,13 +94,13 @@ pub struct AssetContainer {
 }
 
 impl AssetContainer {
-    /// A version that nothing had yet.
+    /// A version number that was never used.
     pub fn next_version(&self) -> u64 {
         self.highest + 1
     }
 }
 
-/// What is written on a name.
+/// The description and tags of a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerSpec {
     pub description: Option<Box<str>>,

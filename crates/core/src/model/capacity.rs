@@ -1,11 +1,11 @@
-//! What a node has, and what part of it a job takes.
+//! The capacity of a node, and the part of it that a job takes.
 
 use serde::{Deserialize, Serialize};
 
 /// Cores, memory and GPUs: of a node, of a job's share of one, or of what is left.
 ///
-/// The order is by GPUs, then cores, then memory: the scarcest first, so that the first node that fits in
-/// this order is the one that wastes least of what is dear.
+/// Capacities are ordered by GPUs, then cores, then memory. The scarcest comes first, so the first node in this order
+/// on which a job fits is the one that wastes the least of what is expensive.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -36,7 +36,7 @@ impl Capacity {
         }
     }
 
-    /// How many such shares an empty node of this capacity holds.
+    /// How many such shares fit into this capacity.
     pub fn holds(self, share: Capacity) -> u32 {
         let times = |all: u64, each: u64| all.checked_div(each).unwrap_or(u64::MAX);
         let fits = times(self.gpus.into(), share.gpus.into())
@@ -45,9 +45,9 @@ impl Capacity {
         u32::try_from(fits).unwrap_or(u32::MAX)
     }
 
-    /// The part of a node of this capacity that a share stands for: the mean of its parts of everything
-    /// that the node has. As no kind is given out twice, the parts of all shares on a node never exceed
-    /// the whole, whatever is asked for.
+    /// The part of a node of this capacity that a share represents: the mean of its parts of everything that the node
+    /// has. Because no resource is given out twice, the parts of all shares on a node never exceed the whole, whatever
+    /// is requested.
     pub fn part(self, share: Capacity) -> Part {
         let kinds = [
             (u64::from(share.gpus), u64::from(self.gpus)),
@@ -64,7 +64,7 @@ impl Capacity {
     }
 }
 
-/// Millionths of a node: what a line of the ledger stands for.
+/// Millionths of a node, for which a line of the ledger is posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Part(pub u32);
@@ -91,7 +91,7 @@ mod tests {
         let quarter = Capacity { gpus: 1, vcpus: 6, memory_mb: 112 * 1024 };
         assert_eq!(NODE.part(quarter), Part(250_000));
         assert_eq!(NODE.part(NODE), Part::WHOLE);
-        // Two that need different things: neither is billed for more than it keeps from others.
+        // Two shares that need different things: neither is billed for more than it keeps from others.
         let cores = Capacity { gpus: 0, vcpus: 24, memory_mb: 1024 };
         let rest = NODE.without(cores);
         assert!(NODE.part(cores).0 + NODE.part(rest).0 <= Part::WHOLE.0);

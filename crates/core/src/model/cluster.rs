@@ -1,4 +1,4 @@
-//! Compute clusters: elastic pools of like nodes. An instance is one of them, see [`ComputeKind`].
+//! Compute clusters: elastic groups of equal nodes. An instance is a special case, see [`ComputeKind`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,25 +16,25 @@ pub struct Cluster {
     pub name: ClusterName,
     pub spec: ClusterSpec,
     pub phase: ClusterPhase,
-    /// The operation that reports the present phase to whoever asked for it.
+    /// The operation that reports the current phase to the client.
     pub operation: Option<OperationId>,
     pub created_at: Wall,
     pub created_by: PrincipalId,
     pub modified_at: Wall,
-    /// What each node has, and the family that its vCPUs count for: the size is fixed for life.
+    /// The capacity of each node, and the family that its vCPUs count towards. The size of a cluster never changes.
     pub capacity: Capacity,
     pub family: Arc<str>,
     pub backoff: Backoff,
     pub rest: Rest,
-    /// How long nodes take from the request to their first report: the mean of the last few.
+    /// How long nodes take from the request to their first report: a moving average.
     pub boot: Option<Span>,
-    /// Only an instance has one.
+    /// Only instances have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastOperation>,
 }
 
-/// Whether idle nodes are counted down. While a waiting job will take them once it has enough of them they
-/// are not; afterwards their time starts anew.
+/// Whether the idle time of idle nodes is running. It is not while a waiting job will use them once it has enough of
+/// them; afterwards it starts over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rest {
     Held,
@@ -48,7 +48,7 @@ impl Default for Rest {
 }
 
 impl Cluster {
-    /// The mean moves by a quarter of what is new.
+    /// The average moves by a quarter of the difference to the new value.
     pub fn boot_after(&self, observed: Span) -> Span {
         match self.boot {
             Some(mean) => Span(mean.0 - mean.0 / 4 + observed.0 / 4),
@@ -57,18 +57,18 @@ impl Cluster {
     }
 }
 
-/// Everything that Azure's AmlCompute can say about a pool.
+/// Everything that Azure's AmlCompute can specify about a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "ComputeKind::is_cluster")]
     pub kind: ComputeKind,
-    /// Without it a stopped instance keeps its place in the quota, so that it can always be started again.
+    /// If false, a stopped instance keeps its place in the quota, so that it can always be started again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub releases_quota_on_stop: bool,
     pub location: Box<str>,
     pub description: Option<Box<str>>,
     pub tags: Arc<BTreeMap<String, String>>,
-    /// As the user wrote it; looked up without case.
+    /// As the user wrote it. It is looked up without case.
     pub vm_size: Arc<str>,
     pub tier: Tier,
     pub scale: ScaleSettings,
@@ -81,15 +81,15 @@ pub struct ClusterSpec {
     pub enable_node_public_ip: bool,
     pub disable_local_auth: bool,
     pub identity: Option<Identity>,
-    /// Opaque to us: the JSON text that the client sent, given back as it came.
+    /// The JSON text that the client sent. Muster does not interpret it, and returns it unchanged.
     pub property_bag: Option<Box<str>>,
-    /// The names of what was asked for and is not known here: whoever looks at the cluster is told.
+    /// The names of requested properties that Muster does not know. They are shown with the cluster.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub ignored: BTreeSet<Box<str>>,
 }
 
 impl ClusterSpec {
-    /// The resource group of the network that its nodes are in.
+    /// The resource group of the network that the nodes are in.
     pub fn network_group(&self) -> Option<Scope> {
         let mut parts = self.subnet.as_deref()?.split('/').filter(|part| !part.is_empty());
         let (first, subscription) = (parts.next()?, parts.next()?);
@@ -109,13 +109,13 @@ pub struct ScaleSettings {
     pub scale_up: ScaleUp,
 }
 
-/// When a pool grows.
+/// When a cluster grows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ScaleUp {
-    /// A node for every node that a job waits for.
+    /// Adds a node for every node that a job waits for.
     #[default]
     Immediate,
-    /// Only if none that is there will probably be free before a new one could be up.
+    /// Adds a node only if none will probably be free before a new one could start.
     Predictive,
 }
 
@@ -129,7 +129,7 @@ impl ScaleUp {
 }
 
 impl Default for ScaleSettings {
-    /// What Azure's own clients fill in: 0 to 4 nodes, two minutes.
+    /// The defaults of Azure's own clients: 0 to 4 nodes, two minutes.
     fn default() -> ScaleSettings {
         ScaleSettings {
             nodes_min: 0,
@@ -159,7 +159,7 @@ pub enum RemoteLogin {
     NotSpecified,
 }
 
-/// The administrator of every node. Secrets are kept as digests only and never shown.
+/// The administrator account of every node. Secrets are stored only as digests and never shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdminAccount {
     pub user_name: Box<str>,
@@ -173,14 +173,14 @@ pub struct Identity {
     pub user_assigned: BTreeSet<String>,
 }
 
-/// After nodes failed to come up the pool waits before it tries again, longer each time, so that a broken
-/// provider is not hammered. From the third failure in a row on it tries with one node at a time, and after
-/// failures that cost money it waits up to an hour: one bad pool cannot burn money.
+/// After nodes failed to start, the cluster waits before it tries again, longer each time, so that a broken provider is
+/// not flooded with requests. From the third failure in a row on it tries one node at a time, and after failures that
+/// cost money it waits up to an hour, so that one broken cluster cannot run up a bill.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     pub failures: u32,
     pub until: Wall,
-    /// What the last failure was.
+    /// The error of the last failure.
     #[serde(default)]
     pub last: Option<Arc<str>>,
 }
@@ -189,21 +189,21 @@ impl Backoff {
     const FIRST: Span = Span::seconds(2);
     const LONGEST: Span = Span::seconds(300);
     const LONGEST_PAID: Span = Span::seconds(3_600);
-    /// So many failures in a row open the breaker.
+    /// After this many failures in a row, the cluster tries one node at a time.
     pub const BREAKER: u32 = 3;
 
-    /// `is_paid`: the node that failed was running, and billed, until then.
+    /// `is_paid` is whether the failed node was running, and billed, until then.
     #[must_use]
     pub fn after_failure(&self, now: Wall, is_paid: bool, last: &str) -> Backoff {
         let longest = if is_paid { Self::LONGEST_PAID } else { Self::LONGEST };
         let factor = 1u64 << self.failures.min(20);
         let pause = Span(Self::FIRST.0.saturating_mul(factor)).min(longest);
-        // Nodes that were asked for together fail together: that is one more failure, but not one each.
+        // Nodes that were requested together fail together, which counts as one failure.
         let failures = if self.until > now { self.failures } else { self.failures + 1 };
         Backoff { failures, until: self.until.max(now + pause), last: Some(last.into()) }
     }
 
-    /// Nodes that may be on their way at a time.
+    /// How many nodes may be starting at a time.
     pub fn pending_max(&self) -> u32 {
         if self.failures >= Self::BREAKER { 1 } else { u32::MAX }
     }
@@ -224,13 +224,13 @@ pub enum ClusterEvent {
     UpdateAsked,
     Provisioned,
     DeleteAsked,
-    /// The last node and the last job have left.
+    /// Its last node and its last job have ended.
     Emptied,
-    /// Creating a node failed, or worked again: the pause before the next try changed.
+    /// Creating a node failed, or succeeded again, so the pause before the next try changed.
     BackoffChanged,
-    /// Its idle nodes are kept for a waiting job, or not any more.
+    /// Its idle nodes are now held for a waiting job, or no longer are.
     RestChanged,
-    /// A node came up: how long that takes is known better.
+    /// A node has started, so the average start time changed.
     BootMeasured,
 }
 

@@ -1,6 +1,6 @@
-//! Datastores: names for places where blobs are, here or elsewhere, and what opens those that are elsewhere.
+//! Datastores: names for places with blobs, on this server or elsewhere, and the credentials for those elsewhere.
 //!
-//! No decision depends on them, so World does not hold them.
+//! No decision depends on datastores, so World does not hold them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::Caller;
 use crate::ids::WorkspaceId;
 use crate::time::Wall;
 
-/// Those that every workspace has from the beginning: where clients put what they upload, and what jobs leave.
+/// The datastores that every workspace has from the beginning: for uploads of clients and for outputs of jobs.
 pub const DEFAULT_DATASTORE: &str = "workspaceblobstore";
 pub const ARTIFACT_DATASTORE: &str = "workspaceartifactstore";
 
@@ -24,10 +24,10 @@ pub struct Datastore {
     pub changed_at: Wall,
 }
 
-/// As a client wants it.
+/// The datastore as specified by a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatastoreSpec {
-    /// `None` for a container of our own.
+    /// `None` for a container on this server.
     pub account: Option<ForeignAccount>,
     pub container: Box<str>,
     pub description: Option<Box<str>>,
@@ -35,21 +35,21 @@ pub struct DatastoreSpec {
     pub properties: BTreeMap<String, String>,
 }
 
-/// A storage account that is not ours.
+/// A storage account that is not on this server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignAccount {
     pub name: Box<str>,
     pub endpoint: Option<Box<str>>,
     pub protocol: Option<Box<str>>,
     pub opened_by: AccountCredentials,
-    /// Sealed: nobody reads it from the rows or from a copy of them.
+    /// Encrypted, so that it cannot be read from the rows or from a copy of them.
     pub secret: Option<Box<str>>,
 }
 
-/// What opens an account.
+/// The kind of credentials for a storage account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccountCredentials {
-    /// The identity of whoever asks.
+    /// The identity of the caller.
     None,
     AccountKey,
     Sas,
@@ -59,7 +59,7 @@ impl AccountCredentials {
     pub const ALL: [AccountCredentials; 3] =
         [AccountCredentials::None, AccountCredentials::AccountKey, AccountCredentials::Sas];
 
-    /// As Azure spells it.
+    /// Azure's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             AccountCredentials::None => "None",

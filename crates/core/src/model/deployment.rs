@@ -1,6 +1,6 @@
-//! Deployments: templates that somebody had carried out, and what came of them.
+//! Deployments: templates that were deployed, and their results.
 //!
-//! They are kept for those who ask later; no decision depends on them, so World does not hold them.
+//! They are kept for later queries. No decision depends on them, so World does not hold them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,33 +10,33 @@ use crate::time::Wall;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// Another one each time that it is carried out.
+    /// A new ID each time the template is deployed.
     pub id: OperationId,
     pub subscription: Box<str>,
     pub resource_group: Box<str>,
     pub name: Box<str>,
     pub at: Wall,
     pub by: Caller,
-    /// The request that it came with.
+    /// The correlation ID of the request.
     pub correlation: Box<str>,
-    /// Of the template's text. The template itself is not kept: it may hold secrets.
+    /// The hash of the template's text. The template itself is not kept, because it may contain secrets.
     pub template_hash: Box<str>,
-    /// In the order in which it was made.
+    /// The deployed resources, in order.
     pub made: Vec<Deployed>,
-    /// What the template brings along that there is no use for here.
+    /// Resources of the template that Muster has no use for.
     pub left_out: Vec<LeftOut>,
-    /// JSON, as whoever read the template made it.
+    /// The evaluated outputs of the template, as JSON.
     pub outputs: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployed {
-    /// As Azure writes it.
+    /// The resource ID in Azure's form.
     pub resource: Box<str>,
     pub kind: Box<str>,
-    /// Otherwise it was there and may have been changed.
+    /// Whether it was created. Otherwise it existed before and may have been changed.
     pub is_new: bool,
-    /// What is to be followed until it is ready.
+    /// The operation to follow until the resource is ready.
     pub operation: Option<OperationId>,
 }
 
@@ -47,7 +47,7 @@ pub struct LeftOut {
 }
 
 impl Deployment {
-    /// The group that it is in.
+    /// The resource group of the deployment.
     pub fn scope(&self) -> Scope {
         Scope::group(&self.subscription, &self.resource_group)
     }

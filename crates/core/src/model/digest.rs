@@ -1,4 +1,4 @@
-//! What is known by the BLAKE3 digest of its bytes. Shown and stored in hex.
+//! Types that are identified by the BLAKE3 digest of their bytes. Digests are shown and stored in hex.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ macro_rules! digest {
         pub struct $name(pub [u8; 32]);
 
         impl $name {
-            /// One for tests, made of a word: different words of up to 32 bytes have different ones.
+            /// A digest for tests, derived from a word. Different words of up to 32 bytes have different digests.
             #[doc(hidden)]
             pub fn made_up(word: &str) -> $name {
                 let mut bytes = [0; 32];
@@ -61,27 +61,27 @@ macro_rules! digest {
 }
 
 digest!(
-    /// Of a specification's stored text: what an agent fetches it by.
+    /// The digest of a specification's stored text, by which an agent fetches it.
     SpecHash
 );
 
 digest!(
-    /// Of a file's bytes.
+    /// The digest of a file's bytes.
     BlobId
 );
 
 digest!(
-    /// Of the text of a list of files: what a whole folder is known by.
+    /// The digest of the text of a file list, which identifies a whole folder.
     TreeId
 );
 
 digest!(
-    /// Of a recipe's text: what the environment made by it is known by.
+    /// The digest of a recipe's text, which identifies the environment built from it.
     RecipeId
 );
 
 digest!(
-    /// Of an API key. Keys are random, so nobody gets from here to the key.
+    /// The digest of an API key. Keys are random, so the key cannot be recovered from it.
     KeyDigest
 );
 

@@ -1,4 +1,4 @@
-//! How processes, attempts and jobs end, and what is to blame.
+//! How processes, attempts and jobs end, and why.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,43 +9,43 @@ use crate::ids::NodeId;
 pub enum Exit {
     Code(i32),
     Signal(i32),
-    /// It ended because we asked it to.
+    /// It ended because the agent asked it to.
     Stopped,
     TimedOut,
-    /// It used more than it may, and was ended for that.
+    /// It exceeded a limit and was killed for that.
     OverLimit {
         of: Scarce,
-        /// What it may use: bytes, or as many files.
+        /// The limit, in bytes or in number of files.
         #[serde(rename = "bytes")]
         most: u64,
     },
-    /// It ended because its node is taken away, and not well: exit code 0 within the grace is a success.
+    /// It failed because its node was evicted. Exit code 0 within the grace period counts as a success instead.
     Evicted,
-    /// It never ran: what the agent could not do.
+    /// It never ran, because the agent could not prepare it.
     NotStarted {
         message: Box<str>,
     },
-    /// Its files could not be brought, so it never ran; or it ran well and what it left could not be kept.
+    /// It never ran because its files could not be fetched, or it succeeded but its outputs could not be saved.
     Data {
         doing: Carrying,
         message: Box<str>,
     },
 }
 
-/// What was to be done with a job's files.
+/// The transfer of a job's files that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Carrying {
     Fetch,
     Save,
 }
 
-/// What there is only so much of on a node.
+/// A limited resource of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scarce {
     Memory,
     Disk,
     Files,
-    /// Of one file, its holes included.
+    /// The length of one file, including its holes.
     FileLength,
 }
 
@@ -66,7 +66,7 @@ pub enum Verdict {
     NodeLost {
         node: NodeId,
     },
-    /// The provider took a low-priority node back.
+    /// The provider evicted a low-priority node.
     Evicted {
         node: NodeId,
     },
@@ -91,24 +91,24 @@ pub enum Failure {
         rank: u32,
         exit: Exit,
     },
-    /// Its nodes were lost so often that it is not tried again: it may be what kills them.
+    /// Its nodes were lost so often that there is no further attempt: the job itself may be what kills them.
     NodesLost { attempts: u32 },
-    /// Its node was taken away, and it asked not to be tried again.
+    /// Its node was evicted, and the job asked for no further attempt.
     Evicted { node: NodeId },
 }
 
-/// What failed, so that whoever looks knows where to look.
+/// What kind of thing failed, which tells the user where to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
-    /// No node could be made for it. That fails no job: it waits, and this is one of its reasons.
+    /// No node could be created. This does not fail a job: it waits, and this is one of its wait reasons.
     Provision,
-    /// It never ran: its node could not prepare it.
+    /// It never ran, because its node could not prepare it.
     Prepare,
-    /// The command itself.
+    /// The command itself failed.
     UserCode,
-    /// What it ran on.
+    /// The node that it ran on failed.
     Node,
-    /// Its files: bringing them, or keeping them.
+    /// Its files could not be fetched or saved.
     Data,
 }
 

@@ -1,5 +1,5 @@
-//! Files that a job brings, and leaves to its next attempt. Their bytes and their lists are elsewhere; here are only
-//! their names.
+//! The files that a job brings and passes on to its next attempt. This module only names them; their bytes and lists
+//! are stored elsewhere.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,58 +7,58 @@ use super::TreeId;
 use crate::ids::{Epoch, JobId, WorkspaceId};
 use crate::time::Wall;
 
-/// Where every job may leave its results, below its working folder. Azure's name for it.
+/// The folder for results, below the working folder of every job. The name is Azure's.
 pub const OUTPUTS_FOLDER: &str = "outputs";
-/// The same for what programs log to files. Azure's name for it, too.
+/// The folder for log files of programs. This name is Azure's, too.
 pub const LOGS_FOLDER: &str = "logs";
-/// Where `${{outputs.x}}` lead, below its working folder: one folder each.
+/// The folder, below the working folder, that contains one folder for each `${{outputs.x}}`.
 pub const NAMED_OUTPUTS_FOLDER: &str = ".outputs";
 
 pub const PATH_BYTES_MAX: usize = 1_024;
-/// What Linux takes for one name.
+/// The longest file name that Linux accepts.
 const NAME_BYTES_MAX: usize = 255;
 const DEPTH_MAX: usize = 64;
 
-/// What one member of a job left last: it finds it again in its next attempt.
+/// The files that one member of a job saved last. It finds them again in its next attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedTree {
     pub job: JobId,
     pub rank: u32,
     pub workspace: WorkspaceId,
     pub epoch: Epoch,
-    /// Which try it is from.
+    /// The number of the attempt that they are from.
     pub attempt: u32,
     pub tree: TreeId,
     pub files: u32,
     pub bytes: u64,
-    /// It had ended well, and this is all of it.
+    /// The member had succeeded, and these are all of its files.
     #[serde(default)]
     pub is_final: bool,
     pub at: Wall,
 }
 
-/// Why a path is none of a file below a folder.
+/// Why a path does not name a file below a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
     #[error("is empty")]
     Empty,
     #[error("is longer than {PATH_BYTES_MAX} bytes")]
     TooLong,
-    #[error("has a control character in it")]
+    #[error("contains a control character")]
     Control,
     #[error("is not below the folder")]
     Absolute,
-    #[error("has an empty name in it")]
+    #[error("contains an empty name")]
     EmptyName,
-    #[error("has '.' or '..' in it")]
+    #[error("contains '.' or '..'")]
     Dots,
-    #[error("has a name of more than {NAME_BYTES_MAX} bytes in it")]
+    #[error("contains a name longer than {NAME_BYTES_MAX} bytes")]
     LongName,
     #[error("is more than {DEPTH_MAX} folders deep")]
     TooDeep,
 }
 
-/// Whether a path stays below the folder that it is put into.
+/// Checks that a path stays below the folder that it is placed in.
 pub fn check_path(path: &str) -> Result<(), BadPath> {
     if path.is_empty() {
         return Err(BadPath::Empty);

@@ -1,4 +1,4 @@
-//! Resource groups: what workspaces are in.
+//! Resource groups, which contain workspaces.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct ResourceGroup {
     pub location: Box<str>,
     pub tags: BTreeMap<String, String>,
     pub created_at: Wall,
-    /// Set while its workspaces are on their way out.
+    /// Set while its workspaces are being deleted.
     pub deletion: Option<Deletion>,
 }
 

@@ -1,7 +1,7 @@
-//! Hosts: the machines that nodes are made on, and the tickets with which new ones join.
+//! Hosts: the machines that nodes run on, and the tokens with which new ones join.
 //!
-//! The server's own machine is the host `local`. Others join with a ticket that is good once and says whose
-//! nodes they take; from then on they are known by a key of their own.
+//! The server's own host is called `local`. Others join with a token that is valid once and determines whose nodes they
+//! take; from then on they authenticate with a key of their own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{BadName, Capacity, KeyDigest, RecipeMark, Scope};
 use crate::limits;
 use crate::time::Wall;
 
-/// The name of a machine: letters, digits and dashes, neither first nor last a dash; in small letters.
+/// The name of a host: lower-case letters, digits and dashes, with neither a leading nor a trailing dash.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct HostName(Arc<str>);
@@ -37,7 +37,7 @@ impl HostName {
         Ok(HostName(text.to_ascii_lowercase().into()))
     }
 
-    /// The server's own machine.
+    /// The server's own host.
     pub fn local() -> HostName {
         HostName(HostName::LOCAL.into())
     }
@@ -51,7 +51,7 @@ impl HostName {
     }
 }
 
-/// Nodes from before there were hosts are on the server's machine.
+/// Nodes that are older than the concept of hosts are on the server's own host.
 impl Default for HostName {
     fn default() -> HostName {
         HostName::local()
@@ -74,25 +74,26 @@ impl<'de> Deserialize<'de> for HostName {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     pub name: HostName,
-    /// What the machine really has.
+    /// The real capacity of the host.
     pub capacity: Capacity,
-    /// It takes the nodes of clusters that are there: of one, of a workspace's, or of all.
+    /// It takes nodes of the clusters within this scope: of one cluster, of a workspace, or of all.
     pub intent: Scope,
     pub state: HostState,
-    /// What it proves itself with; the server's own machine has none, nor has one that is being removed.
+    /// The key that it authenticates with. The server's own host has none, nor has one that is being removed.
     pub key: Option<KeyDigest>,
-    /// The ticket that it came with, so that it may ask again for an answer that was lost.
+    /// The join token that it used, so that it may repeat the request if the answer was lost.
     pub ticket: Option<KeyDigest>,
     pub joined_at: Wall,
-    /// It has not said anything for a while: what it has is still there for all we know, but nothing new goes there.
+    /// It has not reported for a while: its nodes are assumed to still exist, but no new ones are created there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_silent: bool,
-    /// Environments of jobs that have started there, the last ones, the newest last. A hint: it may have let go of some.
+    /// The last environments of jobs that started there, the newest last. This is a hint: the host may have deleted
+    /// some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environments: Vec<RecipeMark>,
 }
 
-/// So many are remembered of each host.
+/// How many environments are remembered for each host.
 pub const HOST_ENVIRONMENTS_MAX: usize = 64;
 
 impl Host {
@@ -100,7 +101,7 @@ impl Host {
         self.environments.contains(&mark)
     }
 
-    /// Whether new nodes can be made there.
+    /// Whether new nodes can be created there.
     pub fn takes_nodes(&self) -> bool {
         self.state.is_open() && !self.is_silent
     }
@@ -109,11 +110,11 @@ impl Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum HostState {
     Open,
-    /// No new nodes, and no new jobs on those that it has.
+    /// No new nodes are created there, and its nodes start no new jobs.
     Cordoned,
-    /// As cordoned; its nodes go as soon as they hold no job.
+    /// Like cordoned, and its nodes are deleted as soon as they hold no job.
     Draining,
-    /// Given up, with what runs on it: it goes as soon as the leases of its nodes have surely ended.
+    /// Given up together with the jobs on it. It is removed as soon as the leases of its nodes have certainly expired.
     Removing,
 }
 
@@ -133,13 +134,13 @@ impl HostState {
     }
 }
 
-/// A one-time permission to join.
+/// A permission to join, valid once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinTicket {
-    /// Of the secret, which is nowhere here.
+    /// The digest of the secret. The secret itself is not stored.
     pub digest: KeyDigest,
     pub intent: Scope,
-    /// Only a host of this name may use it.
+    /// If set, only a host with this name may use it.
     pub host: Option<HostName>,
     pub issued_at: Wall,
     pub expires_at: Wall,

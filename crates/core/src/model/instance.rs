@@ -1,33 +1,33 @@
-//! Compute instances: pools of exactly one dedicated node, which people start and stop by hand.
+//! Compute instances: clusters of exactly one dedicated node, which users start and stop themselves.
 //!
-//! Whether an instance should be up is its scale: 1 to 1 nodes, or 0 to 0. So it is scheduled, provided, counted
-//! and billed as any other pool.
+//! Whether an instance should be running is expressed by its scale: 1 to 1 nodes, or 0 to 0. So it is scheduled,
+//! provisioned, counted and billed like any cluster.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Cluster, ScaleSettings};
 use crate::time::Wall;
 
-/// What kind of compute a pool is. Fixed for life.
+/// The kind of a compute. It never changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ComputeKind {
     #[default]
     Cluster,
     Instance,
-    /// Made by the service for jobs that name no compute.
+    /// Created by Muster for serverless jobs.
     Serverless,
 }
 
-/// What people ask of an instance.
+/// What users can do with an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Power {
     Start,
     Stop,
-    /// Whatever runs on it ends, its node goes, and a new one comes.
+    /// Cancels its running jobs, deletes its node and creates a new one.
     Restart,
 }
 
-/// The last thing that was asked of an instance, and how far it is.
+/// The last operation on an instance, and its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastOperation {
     /// `None` for its creation.
@@ -40,19 +40,19 @@ pub struct LastOperation {
 pub enum Progress {
     UnderWay,
     Done,
-    /// No node came up; the instance was stopped again.
+    /// No node started, so the instance was stopped again.
     Failed,
 }
 
 impl ComputeKind {
-    /// Left out where it is: most are, and old rows know no other.
+    /// For serde: the kind is omitted for clusters, which most computes are, and which old rows all are.
     pub fn is_cluster(&self) -> bool {
         *self == ComputeKind::Cluster
     }
 }
 
 impl ScaleSettings {
-    /// An instance that should be up, or should not.
+    /// The scale of an instance that should be running, or should not.
     pub fn of_instance(is_up: bool) -> ScaleSettings {
         let nodes = u32::from(is_up);
         ScaleSettings { nodes_min: nodes, nodes_max: nodes, ..ScaleSettings::default() }
@@ -64,25 +64,25 @@ impl Cluster {
         self.spec.kind == ComputeKind::Instance
     }
 
-    /// Whether an instance should be up.
+    /// Whether an instance should be running.
     pub fn is_wanted_up(&self) -> bool {
         self.spec.scale.nodes_max > 0
     }
 
-    /// What is being done to an instance: `Some(None)` is its creation.
+    /// The operation on an instance that is under way. `Some(None)` is its creation.
     pub fn under_way(&self) -> Option<Option<Power>> {
         let last = self.last.filter(|last| last.progress == Progress::UnderWay)?;
         Some(last.power)
     }
 
-    /// Nodes that count towards the reservations of the quota.
+    /// The number of nodes that count towards the reservations of the quota.
     pub fn reserved_nodes(&self) -> u32 {
         match self.spec.kind {
             ComputeKind::Cluster => self.spec.scale.nodes_max,
-            // Nobody asked for it to be there: only what its nodes use counts.
+            // It was not created by a user, so nothing is reserved for it; only its nodes count.
             ComputeKind::Serverless => 0,
             ComputeKind::Instance => {
-                // A restart gives nothing back in between.
+                // A restart does not release the quota in between.
                 let is_kept = !self.spec.releases_quota_on_stop
                     || self.under_way() == Some(Some(Power::Restart));
                 if is_kept { 1 } else { self.spec.scale.nodes_max }

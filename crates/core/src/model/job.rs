@@ -1,7 +1,7 @@
 //! Jobs and their attempts.
 //!
-//! World holds a job only while it is live, and only what decisions need; its specification and every
-//! finished job are rows.
+//! World holds a job only while it is live, and only what decisions need. Its specification and every finished job are
+//! only in rows.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use super::{
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
 
-/// What the user asked to run. Never held by World.
+/// What the user asked to run. World never holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     pub command: Box<str>,
-    /// The compute's name as the user wrote it; it outlives the cluster.
+    /// The name of the compute as the user wrote it. It is kept when the cluster is deleted.
     pub compute: Box<str>,
     pub nodes: u32,
     pub display_name: Option<Box<str>>,
@@ -30,7 +30,7 @@ pub struct JobSpec {
     pub timeout: Option<Span>,
     #[serde(default, skip_serializing_if = "Priority::is_usual")]
     pub priority: Priority,
-    /// The part of each node that it needs. Nothing named: whole nodes.
+    /// The part of each node that it needs. If nothing is named, it needs whole nodes.
     #[serde(default, skip_serializing_if = "ShareRequest::is_whole")]
     pub share: ShareRequest,
     #[serde(default, skip_serializing_if = "OnEviction::is_usual")]
@@ -38,10 +38,11 @@ pub struct JobSpec {
     /// The files that are in its working folder when it starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<TreeId>,
-    /// The folder, below its working folder, that is kept while it runs and is there again in its next attempt.
+    /// The checkpoint folder, below its working folder. It is saved while the job runs and restored in its next
+    /// attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Box<str>>,
-    /// The same as `code`, as clients of Azure name it.
+    /// The code as Azure's clients name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_asset: Option<Box<CodeAsset>>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -53,32 +54,32 @@ pub struct JobSpec {
     /// The size of its `/dev/shm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_memory_mb: Option<u64>,
-    /// What clients note about it, such as the state of its repository. Nothing follows from them.
+    /// What clients attach to it, such as the state of its repository. Muster does not interpret it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
-    /// Where it was submitted: its programs ask.
+    /// The workspace that it was submitted to, for its programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Box<WorkspaceKey>>,
-    /// The size of its nodes, as it was written, if it names no compute.
+    /// The size of its nodes as the user wrote it, if it names no compute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_tier: Option<JobTier>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Box<JobIdentity>>,
-    /// The Python that its command finds; in a box, as it is large and many have none.
+    /// The Python environment of its command. Boxed, because it is large and many jobs have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Box<JobEnvironment>>,
-    /// What people open while it runs, by name.
+    /// The services that users can open while it runs, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, JobService>,
 }
 
 impl JobSpec {
-    /// Under this name its properties have what its owner should know although nothing is wrong.
+    /// The property with a note for the job's owner, although nothing is wrong.
     pub const NOTE: &str = "muster.note";
 
-    /// A command on one whole node, with nothing else said.
+    /// A command on one whole node, with defaults for everything else.
     pub fn new(compute: &str, command: impl Into<Box<str>>) -> JobSpec {
         JobSpec {
             command: command.into(),
@@ -111,13 +112,13 @@ impl JobSpec {
     }
 }
 
-/// What becomes of a job whose low-priority node is taken away.
+/// What happens to a job whose low-priority node is evicted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnEviction {
-    /// It waits again, before all others of its priority.
+    /// It returns to the queue, ahead of all other jobs of its priority.
     #[default]
     Requeue,
-    /// As Azure does it.
+    /// It fails, as on Azure.
     Fail,
 }
 
@@ -127,14 +128,14 @@ impl OnEviction {
     }
 }
 
-/// Whether a job suits nodes that can be taken away at any time.
+/// Whether a job is suited for nodes that can be evicted at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LowPriority {
-    /// It goes on from its last checkpoint.
+    /// It resumes from its last checkpoint.
     Suits,
-    /// It is tried again, from its beginning.
+    /// It starts over from the beginning.
     BeginsAnew,
-    /// It asked to fail then.
+    /// It asked to fail in that case.
     Fails,
 }
 
@@ -148,7 +149,7 @@ impl JobSpec {
     }
 }
 
-/// Who goes first when not all can. Azure's three.
+/// Which jobs go first when not all can run. These are Azure's three levels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Priority {
     Low,
@@ -171,7 +172,7 @@ impl Priority {
     }
 }
 
-/// A part of a node as users ask for it. What is left out follows in proportion to what is named.
+/// A part of a node as requested by a user. Values that are left out follow in proportion to those that are given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,7 +188,7 @@ impl ShareRequest {
         *self == ShareRequest::default()
     }
 
-    /// The share of a node of this capacity; `None` for a whole one.
+    /// The share of a node of this capacity, or `None` for a whole node.
     pub fn of(self, node: Capacity) -> Option<Capacity> {
         if self.is_whole() {
             return None;
@@ -197,7 +198,7 @@ impl ShareRequest {
             (self.memory_mb, node.memory_mb),
             (self.gpus.map(u64::from), u64::from(node.gpus)),
         ];
-        // The largest part that is named, as a fraction.
+        // The largest requested part, as a fraction.
         let (taken, all) = named
             .into_iter()
             .filter_map(|(taken, all)| Some((taken?, all)).filter(|(_, all)| *all > 0))
@@ -211,10 +212,10 @@ impl ShareRequest {
         };
         let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         Some(Capacity {
-            // Something always runs on a core.
+            // Every job needs at least one core.
             vcpus: small(fill(self.vcpus.map(u64::from), u64::from(node.vcpus))).max(1),
             memory_mb: fill(self.memory_mb, node.memory_mb).max(1),
-            // GPUs only for those who ask for some.
+            // GPUs are given only to jobs that ask for them.
             gpus: self.gpus.unwrap_or(0),
         })
     }
@@ -222,29 +223,29 @@ impl ShareRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Drawn at submit, kept for life: first come is smallest id, so a job that lost its node goes back
-    /// to where it stood, unless [`Job::is_returned`].
+    /// Drawn at submit and never changed. The earliest job has the smallest ID, so a job that lost its node returns to
+    /// its old place in the queue, unless [`Job::is_returned`].
     pub id: JobId,
     pub workspace: WorkspaceId,
     pub cluster: ClusterId,
     pub name: Box<str>,
     pub principal: PrincipalId,
     pub nodes: u32,
-    /// What it takes of each node; `None` is all of it. In a box, as hardly any job has one.
+    /// Its share of each node; `None` is the whole node. Boxed, because hardly any job has one.
     pub share: Option<Box<Capacity>>,
     pub priority: Priority,
     pub spec: SpecHash,
     pub submitted_at: Wall,
     /// Attempts granted so far.
     pub attempts: u32,
-    /// How many of them ended because a node was lost, evictions aside.
+    /// How many of them ended because a node was lost, not counting evictions.
     pub losses: u32,
     #[serde(default, skip_serializing_if = "OnEviction::is_usual")]
     pub on_eviction: OnEviction,
-    /// Its last attempt ended because a node was taken away: it waits before all others of its priority.
+    /// Its last attempt was evicted, so it waits ahead of all other jobs of its priority.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_returned: bool,
-    /// What its Python is made of, if that has to be built: a host that has it is preferred.
+    /// Identifies its Python environment, if that has to be built. A host that already has it is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<RecipeMark>,
     pub state: JobState,
@@ -265,27 +266,27 @@ pub enum JobState {
     Canceled { at: Wall, why: CancelReason },
 }
 
-/// One try at a job: the holder of its live epoch.
+/// One attempt to run a job, which holds its live epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     pub epoch: Epoch,
     pub number: u32,
     pub granted_at: Wall,
     pub started_at: Option<Wall>,
-    /// Every member is ready, so that all may start. One alone need not wait; nor did any before there was
-    /// this word.
+    /// Every member is ready, so all may start. A single member need not wait; nor did attempts that were stored before
+    /// this field existed.
     #[serde(default = "at_once")]
     pub go: bool,
-    /// By rank.
+    /// The members by rank.
     pub members: Vec<Member>,
-    /// Set by the first thing that decides how it ends; from then on every member is asked to stop.
+    /// Set by the first event that decides how it ends. From then on every member is asked to stop.
     pub verdict: Option<Verdict>,
-    /// A node of it will be taken away: every member is told, and given the same time to end.
+    /// The node that will be evicted. Every member is notified and has the same time to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<NodeId>,
-    /// How long it was thought to take when it was granted. Never used to end it.
+    /// How long it was predicted to take when it was granted. It is never stopped because of this.
     pub predicted: Span,
-    /// What its principal was charged for that, to be taken back when the real use is known.
+    /// What its user was charged for the prediction. It is replaced when the actual use is known.
     pub charged: Use,
 }
 
@@ -297,42 +298,42 @@ fn at_once() -> bool {
 pub struct Member {
     pub node: NodeId,
     pub price_micro_usd_per_hour: u64,
-    /// How much of the node it holds.
+    /// The part of the node that it holds.
     #[serde(default)]
     pub part: Part,
     pub phase: MemberPhase,
-    /// Runs while it holds its part of the node.
+    /// Open while it holds its part of the node.
     pub meter: Option<Meter>,
-    /// The node's time that went into this attempt, posted to the ledger when its outcome is known.
+    /// The node time spent on this attempt, posted to the ledger when its outcome is known.
     pub spent: Vec<LedgerSegment>,
-    /// From when to when the node was made, if this is the first that it runs.
+    /// When the node was requested and when it was ready, if this is its first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<(Wall, Wall)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spans: Option<Spans>,
 }
 
-/// How long a member took, as its agent measured it.
+/// How long the phases of a member took, as measured by its agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spans {
-    /// Code and data, before it started.
+    /// Fetching code and data, before it started.
     pub fetch: Span,
-    /// Its processes.
+    /// Running its processes.
     #[serde(default)]
     pub run: Span,
-    /// What it left, after its processes had ended.
+    /// Saving its outputs, after its processes had ended.
     pub finalise: Span,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberPhase {
-    /// The node is (or will be) told to run it.
+    /// The node has been assigned to run it, or will be.
     Ordered,
-    /// It could start, and waits for the others.
+    /// It is prepared and waits for the other members.
     Ready,
     Running,
     Exited(Exit),
-    /// The node is lost, and with it what it ran.
+    /// The node is lost, together with everything that it ran.
     Lost,
 }
 
@@ -345,7 +346,7 @@ impl MemberPhase {
     }
 }
 
-/// How an attempt ended, kept for ever.
+/// How an attempt ended. This record is kept permanently.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
     pub job: JobId,
@@ -359,7 +360,7 @@ pub struct AttemptRecord {
 }
 
 impl Member {
-    /// What it cost, up to now if it is not over.
+    /// Its cost, up to now if it has not ended.
     pub fn cost(&self, now: Wall) -> Cost {
         let mut cost = Cost::default();
         let open = self.meter.map(|meter| now - meter.since);
@@ -390,10 +391,10 @@ impl Attempt {
         self.members.iter().all(|member| member.phase.is_over())
     }
 
-    /// How long after its predicted end an attempt counts as just ending: news takes its time.
+    /// How long after its predicted end an attempt still counts as just ending, because reports take a while.
     pub const GRACE: Span = Span::seconds(60);
 
-    /// When it will probably free its nodes. Whoever has been wrong once is given twice the time.
+    /// When it will probably free its nodes. Each time the prediction turns out too short, it is doubled.
     pub fn predicted_end(&self, now: Wall) -> Wall {
         let predicted = self.predicted.0.max(1_000_000);
         let so_far = (now - self.granted_at).0.saturating_sub(Attempt::GRACE.0);
@@ -416,7 +417,7 @@ impl Job {
         }
     }
 
-    /// What jobs that are placed alike have in common.
+    /// What jobs have in common that can be placed on the same nodes.
     pub fn shape(&self) -> Shape {
         Shape { nodes: self.nodes, share: self.share.as_deref().copied() }
     }
@@ -434,7 +435,7 @@ impl Job {
     }
 }
 
-/// How many nodes, and how much of each.
+/// The number of nodes, and the share of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
     pub nodes: u32,
@@ -468,16 +469,16 @@ impl JobPhase {
 pub enum JobEvent {
     Submitted,
     Granted,
-    /// Every one of several members is prepared: they may start.
+    /// All members of a multi-node attempt are prepared, so they may start.
     Ready,
-    /// Every member runs.
+    /// Every member is running.
     Started,
     CancelAsked,
     Succeeded,
     Failed,
     Requeued,
     Canceled,
-    /// One of its nodes will be taken away.
+    /// One of its nodes will be evicted.
     EvictionNoticed,
 }
 
@@ -534,7 +535,7 @@ impl Lifecycle for JobPhase {
             (P::CancelRequested, E::Canceled) => Some(P::Canceled),
             (P::Starting, E::Submitted | E::Granted | E::Canceled) => None,
             (P::Running, E::Submitted | E::Granted | E::Ready | E::Started | E::Canceled) => None,
-            // Once its end was asked for, a lost node cannot bring it back to the queue.
+            // Once a cancel was requested, a lost node cannot return the job to the queue.
             (
                 P::CancelRequested,
                 E::Submitted

@@ -1,26 +1,26 @@
-//! What a job reads and leaves by name: `${{inputs.x}}` and `${{outputs.y}}` in its command.
+//! The named inputs and outputs of a job: `${{inputs.x}}` and `${{outputs.y}}` in its command.
 
 use serde::{Deserialize, Serialize};
 
 use super::AssetKind;
 
-/// Names and paths below a container of our own blob storage.
+/// A place in a blob container on this server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataLocation {
     pub container: Box<str>,
-    /// A blob's name, or what the names of several begin with; without a slash at its end.
+    /// The name of a blob, or the common prefix of several, without a trailing slash.
     pub path: Box<str>,
 }
 
-/// A version of code that clients have put into the blob storage.
+/// A version of code that a client has uploaded to the blob storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeAsset {
-    /// As the user named it.
+    /// The ID as the user wrote it.
     pub id: Box<str>,
     pub at: DataLocation,
 }
 
-/// What an input or an output is to whoever reads it.
+/// The kind of an input or output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataKind {
     UriFile,
@@ -32,12 +32,12 @@ pub enum DataKind {
 }
 
 impl DataKind {
-    /// A table and a model are folders too.
+    /// Tables and models count as folders.
     pub fn is_file(self) -> bool {
         self == DataKind::UriFile
     }
 
-    /// What keeps it under a name and a version.
+    /// The kind of asset that holds it under a name and a version.
     pub fn asset(self) -> AssetKind {
         match self {
             DataKind::UriFile | DataKind::UriFolder | DataKind::MlTable => AssetKind::Data,
@@ -48,19 +48,19 @@ impl DataKind {
     }
 }
 
-/// How an input is given to the job.
+/// How an input is provided to the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InputMode {
-    /// A path that can be read. There is no difference here between the two: its files are on the node before it starts.
+    /// A readable path. Muster treats both modes alike: the files are on the node before the job starts.
     ReadOnlyMount,
     Download,
-    /// The address itself, for programs that read it by themselves.
+    /// The address itself, for programs that read the data themselves.
     Direct,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OutputMode {
-    /// There is no difference here between the two: what lies in its folder when the job has completed is kept.
+    /// Muster treats both modes alike: the content of the folder is saved when the job has completed.
     ReadWriteMount,
     Upload,
     Direct,
@@ -70,29 +70,29 @@ pub enum OutputMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     Blobs(DataLocation),
-    /// Somewhere else: the node fetches it, never the server. The input's own address is where.
+    /// Elsewhere, at the input's own address. The node fetches it, never the server.
     Url,
-    /// The same, where the input's own address is the name of an asset or one that is not for the web.
+    /// The same, if the input's own address is the name of an asset or is not a web address.
     Web(WebSource),
 }
 
-/// What a node fetches, with nobody's credentials.
+/// What a node downloads, without any credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebSource {
-    /// With `https` or `http`.
+    /// An `https` or `http` address.
     pub url: Box<str>,
-    /// All blobs below it, which the account lists for everyone; else one file.
+    /// Whether it means all blobs below the address, which the account must list publicly, as opposed to one file.
     pub is_folder: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobInput {
-    /// A text, a number or a truth, as it is to stand in the command.
+    /// A string, a number or a boolean, as it is inserted into the command.
     Literal(Box<str>),
     Data {
         kind: DataKind,
         mode: InputMode,
-        /// As the user wrote it.
+        /// The address as the user wrote it.
         uri: Box<str>,
         source: Source,
     },
@@ -102,20 +102,20 @@ pub enum JobInput {
 pub struct JobOutput {
     pub kind: DataKind,
     pub mode: OutputMode,
-    /// As the user wrote it; `None` is a folder of the job's own.
+    /// The address as the user wrote it. `None` is a folder of the job's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<Box<str>>,
     pub to: DataLocation,
-    /// The asset that it becomes when the job has completed.
+    /// The asset to create from it when the job has completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub register: Option<Box<Registration>>,
 }
 
-/// The data asset or the model that an output is to be.
+/// The data asset or model to create from an output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
     pub name: Box<str>,
-    /// `None` is the next one.
+    /// `None` is the next version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<Box<str>>,
 }

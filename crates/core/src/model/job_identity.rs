@@ -1,4 +1,4 @@
-//! In whose name a job asks for what needs a name. It is kept and shown; a job's programs have the token of the
+//! The identity that a job asks to run as. It is stored and shown, but a job's programs always get a token of the
 //! compute that they run on.
 
 use serde::{Deserialize, Serialize};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub enum JobIdentity {
     /// A token of the workspace for this job.
     AmlToken,
-    /// Whoever submits it.
+    /// The user who submits it.
     User,
-    /// That of its compute, or of the one that is named.
+    /// The identity of its compute, or the one that is named.
     Managed {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         client: Option<Box<str>>,

@@ -1,5 +1,5 @@
-//! What is written on a job. It can be changed for as long as the job is known, and nothing follows from it; what
-//! a job does cannot.
+//! The metadata of a job. Unlike what the job runs, it can be changed for as long as the job exists. No decision
+//! depends on it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{JobEnvironment, JobInput, JobSpec, Source};
 
-/// As it was submitted, until somebody writes something else. Never held by World.
+/// The metadata as submitted, until it is changed. World never holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobMetadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -18,13 +18,13 @@ pub struct JobMetadata {
     pub tags: BTreeMap<String, String>,
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
-    /// Left out of lists, and nothing else.
+    /// Only hides it from lists.
     #[serde(default)]
     pub is_archived: bool,
 }
 
 impl JobMetadata {
-    /// What was written on it at first.
+    /// The metadata as submitted.
     pub fn of(spec: &JobSpec) -> JobMetadata {
         JobMetadata {
             display_name: spec.display_name.clone(),
@@ -35,7 +35,7 @@ impl JobMetadata {
         }
     }
 
-    /// The specification as it is to be shown.
+    /// Writes the current metadata into a specification that is to be shown.
     pub fn write_on(&self, spec: &mut JobSpec) {
         spec.display_name.clone_from(&self.display_name);
         spec.description.clone_from(&self.description);
@@ -45,7 +45,7 @@ impl JobMetadata {
 }
 
 impl JobSpec {
-    /// Whether both would do the same, whatever is written on them.
+    /// Whether both specifications run the same work, regardless of their metadata.
     pub fn is_same_work(&self, other: &JobSpec) -> bool {
         let is_same_environment = match (&self.environment, &other.environment) {
             (Some(one), Some(two)) => is_same_environment(one, two),
@@ -71,8 +71,8 @@ impl JobSpec {
     }
 }
 
-/// Clients spell a thing in more than one way, and what a name leads to may be another thing by now: the job has what
-/// it had. So it is the same if either is.
+/// Clients spell a name in more than one way, and a name may lead to something else by now while the job keeps what it
+/// had. So the environments are the same if either the names or the contents are.
 fn is_same_environment(one: &JobEnvironment, two: &JobEnvironment) -> bool {
     one.id == two.id || *one == JobEnvironment { id: one.id.clone(), ..two.clone() }
 }

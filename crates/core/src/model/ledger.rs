@@ -9,7 +9,7 @@ use super::{Part, Verdict};
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
 
-/// What is paid for.
+/// What is billed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Resource {
     /// The time of a node.
@@ -28,14 +28,14 @@ impl Resource {
 /// What a node was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Category {
-    /// From the provider's "yes" to the agent's first report.
+    /// From the provider's confirmation to the agent's first report.
     Start,
     /// Holding a job that does not run yet.
     Prepare,
     Run,
-    /// Waiting for work, and free to go when its timer ends.
+    /// Waiting for a job; it will be deleted when its idle time is over.
     Idle,
-    /// Waiting for work because the cluster's minimum keeps it.
+    /// Waiting for a job, and kept by the cluster's minimum.
     Floor,
     /// Being deleted.
     Stop,
@@ -67,16 +67,16 @@ impl Category {
     }
 }
 
-/// What became of the attempt that the time was spent on.
+/// How the attempt ended that the time was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AttemptOutcome {
     Succeeded,
     Failed,
     Canceled,
     Evicted,
-    /// Its node was lost and the job went back to the queue.
+    /// Its node was lost, and the job returned to the queue.
     Retried,
-    /// No attempt was served.
+    /// The time was not spent on an attempt.
     None,
 }
 
@@ -90,7 +90,7 @@ impl AttemptOutcome {
         AttemptOutcome::None,
     ];
 
-    /// What an attempt with this verdict comes to. `is_last` is whether a lost node ends the job.
+    /// The outcome of an attempt with this verdict. `is_last` is whether a lost node ends the job.
     pub fn of(verdict: Option<&Verdict>, is_last: bool) -> AttemptOutcome {
         match verdict {
             None => AttemptOutcome::Succeeded,
@@ -114,7 +114,7 @@ impl AttemptOutcome {
     }
 }
 
-/// A closed piece of a node's bill.
+/// A closed segment of a node's bill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerSegment {
     pub category: Category,
@@ -132,13 +132,13 @@ pub struct LedgerLine {
     pub category: Category,
     pub outcome: AttemptOutcome,
     pub served: Option<Served>,
-    /// How much of the node it stands for: at every moment the lines of a node add up to the whole.
+    /// The part of the node that it covers. At every moment the lines of a node add up to the whole.
     #[serde(default)]
     pub part: Part,
     pub from: Wall,
     pub to: Wall,
     pub price_micro_usd_per_hour: u64,
-    /// The cluster's tags at that time. Those of the job served are in its specification.
+    /// The cluster's tags at that time. The job's own tags are in its specification.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub tags: Arc<BTreeMap<String, String>>,
 }
@@ -147,7 +147,7 @@ fn is_empty(tags: &Arc<BTreeMap<String, String>>) -> bool {
     tags.is_empty()
 }
 
-/// The attempt that a line's time was spent on, and for whom.
+/// The attempt that a line's time was spent on, and its user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     pub job: JobId,
@@ -161,12 +161,12 @@ impl LedgerLine {
     }
 }
 
-/// Adds up node time, and what it costs, without losing a fraction: divide once, at the end.
+/// Adds up node time and its cost without losing fractions, by dividing only once, at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Millionths of a node × microseconds.
     parts_us: u128,
-    /// The same × micro-dollars per hour.
+    /// `parts_us` × micro-dollars per hour.
     charged: u128,
 }
 

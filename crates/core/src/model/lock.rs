@@ -1,4 +1,4 @@
-//! Locks: what must not be deleted, or not be changed at all.
+//! Locks, which protect resources from being deleted, or from being changed at all.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::time::Wall;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
     pub name: Box<str>,
-    /// What it is on; it holds for everything below too.
+    /// The locked resource. The lock also applies to everything below it.
     pub scope: Scope,
     pub level: LockLevel,
     pub notes: Option<Box<str>>,
@@ -16,7 +16,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Its address.
+    /// The resource ID of the lock.
     pub fn id(&self) -> String {
         format!("{}/providers/Microsoft.Authorization/locks/{}", self.scope, self.name)
     }
@@ -31,7 +31,7 @@ pub enum LockLevel {
 impl LockLevel {
     pub const ALL: [LockLevel; 2] = [LockLevel::CanNotDelete, LockLevel::ReadOnly];
 
-    /// Azure's word.
+    /// Azure's name for the level.
     pub fn as_str(self) -> &'static str {
         match self {
             LockLevel::CanNotDelete => "CanNotDelete",

@@ -21,7 +21,7 @@ pub enum BadName {
     #[error("the name starts or ends with '-'; remove it there")]
     DashAtTheEdge,
     #[error(
-        "'{name}', and what begins with it and a '-', is for the service's own; choose another name"
+        "'{name}' and names that begin with '{name}-' are reserved for Muster; choose another name"
     )]
     Reserved { name: &'static str },
     #[error("the name is empty; give it 1 to {max} characters")]
@@ -66,7 +66,7 @@ impl ClusterName {
         Ok(ClusterName(text.into()))
     }
 
-    /// For names that the service makes itself.
+    /// For names that Muster generates itself.
     pub(super) fn unchecked(text: &str) -> ClusterName {
         ClusterName(text.into())
     }
@@ -75,12 +75,12 @@ impl ClusterName {
         &self.0
     }
 
-    /// The name of one of its nodes, which is the only one that people see.
+    /// The name of one of its nodes, which is the only name that users see.
     pub fn of_node(&self, node: NodeId) -> String {
         format!("{}-{:x}", self.folded(), node.0)
     }
 
-    /// What two names that users would call the same have in common.
+    /// The form that is equal for all spellings of the same name.
     pub fn folded(&self) -> String {
         self.0.to_ascii_lowercase()
     }

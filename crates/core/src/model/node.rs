@@ -1,4 +1,4 @@
-//! Nodes: the machines of a pool, from the intent to have one until it is gone.
+//! Nodes: the members of a cluster, from the intent to create one until it is deleted.
 
 use std::sync::Arc;
 
@@ -11,49 +11,49 @@ use crate::time::Wall;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub id: NodeId,
-    /// Made by us before the provider is asked, never used again: the create call's idempotency key.
+    /// Chosen before the provider is asked and never used again, so it is also the create call's idempotency key.
     pub name: Arc<str>,
     pub cluster: ClusterId,
-    /// The machine that it is made on; chosen when it is asked for, and never another.
+    /// The host that it is created on. It is chosen with the request and never changes.
     #[serde(default, skip_serializing_if = "HostName::is_local")]
     pub host: HostName,
     pub vm_size: Arc<str>,
     pub capacity: Capacity,
     pub tier: Tier,
-    /// Captured when the node was asked for; a later price list does not change a running bill.
+    /// The price when the node was requested. A later price list does not change a running bill.
     pub price_micro_usd_per_hour: u64,
     pub requested_at: Wall,
     pub state: NodeState,
-    /// What tells a reboot from a reconnect. Empty until the agent reported.
+    /// Distinguishes a reboot from a reconnect. Empty until the agent has reported.
     pub boot_id: Arc<str>,
     pub address: Arc<str>,
-    /// It will be taken away at about this time: whoever runs here was told, and nobody else starts here.
+    /// The approximate time of its eviction. Its jobs have been notified, and no other job starts on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict_at: Option<Wall>,
-    /// Runs on whatever of the node no job holds; what a job holds is metered with the job.
+    /// Covers the part of the node that no job holds. The rest is metered with the jobs.
     pub meter: Option<Meter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeState {
-    /// The intent is on disk, the create call is in the outbox.
+    /// The intent is on disk, and the create call is in the outbox.
     Requested,
-    /// The provider took the order; the agent has not reported yet.
+    /// The provider has accepted the request; the agent has not reported yet.
     Booting,
     Idle {
         since: Wall,
         /// Whether any job ever ran here.
         has_served: bool,
     },
-    /// Held by one job as a whole, or by several in parts; in the order of their grants.
+    /// Held by one job as a whole, or by several in parts, in the order of their grants.
     Leased {
         leases: Vec<Lease>,
     },
-    /// Lost, or never came up. Being deleted.
+    /// Lost, or never started. It is being deleted.
     Unusable {
         why: Trouble,
     },
-    /// Being deleted in peace.
+    /// Being deleted because it is no longer needed.
     Leaving,
     Gone,
 }
@@ -63,34 +63,34 @@ pub enum NodeState {
 pub struct Lease {
     pub job: JobId,
     pub epoch: Epoch,
-    /// Which of the attempt's members this node is.
+    /// The rank of the attempt's member on this node.
     pub rank: u32,
-    /// What it takes; `None` is all of it.
+    /// The share of the node that it holds; `None` is the whole node.
     pub share: Option<Capacity>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trouble {
-    /// No report for longer than the lease.
+    /// It did not report for longer than the lease.
     LeaseExpired,
-    /// The agent reported with another boot id: what it ran is gone.
+    /// The agent reported with another boot ID, so everything that it ran has ended.
     Rebooted,
     BootTimedOut,
-    /// All its processes ended, and nobody had asked for that.
+    /// All its processes ended although that was not requested.
     Ended,
     CreateFailed {
         message: Box<str>,
     },
-    /// A low-priority node that the provider took back.
+    /// It was a low-priority node, and the provider evicted it.
     Evicted,
 }
 
-/// The open piece of a node's bill.
+/// The open segment of a node's bill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
     pub category: Category,
     pub since: Wall,
-    /// How much of the node it stands for.
+    /// The part of the node that it covers.
     #[serde(default)]
     pub part: Part,
 }
@@ -124,7 +124,7 @@ impl Node {
         self.leases().iter().find(|lease| lease.epoch == epoch)
     }
 
-    /// What is left for further jobs.
+    /// The capacity that is left for further jobs.
     pub fn room(&self) -> Capacity {
         let left = |room: Capacity, lease: &Lease| room.without(lease.share.unwrap_or(room));
         match &self.state {
@@ -139,12 +139,12 @@ impl Node {
         }
     }
 
-    /// How much of it such a share stands for.
+    /// The part of the node that such a share represents.
     pub fn part_of(&self, share: Option<Capacity>) -> Part {
         share.map_or(Part::WHOLE, |share| self.capacity.part(share))
     }
 
-    /// How much of it no job holds.
+    /// The part of the node that no job holds.
     pub fn spare_part(&self) -> Part {
         let held: u32 = self.leases().iter().map(|lease| self.part_of(lease.share).0).sum();
         Part(Part::WHOLE.0.saturating_sub(held))
@@ -168,16 +168,16 @@ pub enum NodeEvent {
     Created,
     CreateFailed,
     Joined,
-    /// Its idle time became part of the floor, or left it.
+    /// Its idle time is now caused by the minimum, or no longer is.
     RestChanged,
     Granted,
-    /// One of several jobs has left it.
+    /// One of several jobs released it.
     PartReleased,
-    /// The last job has left it.
+    /// The last job released it.
     Released,
     Lost,
     BootTimedOut,
-    /// What it runs has some time left before it is taken away.
+    /// Its jobs were notified, and have some time before it is evicted.
     EvictionNoticed,
     Evicted,
     ScaledDown,
@@ -227,13 +227,13 @@ impl Lifecycle for NodePhase {
             (P::Booting | P::Idle | P::Leased | P::Unusable | P::Leaving | P::Gone, E::Created) => {
                 None
             }
-            // A provider may say "failed" and still leave something behind: it is deleted all the same.
+            // A provider may report a failure and still leave something behind, so the node is deleted anyway.
             (P::Requested, E::CreateFailed) => Some(P::Unusable),
             (
                 P::Booting | P::Idle | P::Leased | P::Unusable | P::Leaving | P::Gone,
                 E::CreateFailed,
             ) => None,
-            // The agent can be quicker than the provider's answer.
+            // The agent may report before the provider answers.
             (P::Requested | P::Booting, E::Joined) => Some(P::Idle),
             (P::Idle | P::Leased | P::Unusable | P::Leaving | P::Gone, E::Joined) => None,
             (P::Idle, E::RestChanged) => Some(P::Idle),
@@ -258,7 +258,7 @@ impl Lifecycle for NodePhase {
             (P::Requested | P::Booting, E::BootTimedOut) => Some(P::Unusable),
             (P::Idle | P::Leased | P::Unusable | P::Leaving | P::Gone, E::BootTimedOut) => None,
             (P::Leased, E::EvictionNoticed) => Some(P::Leased),
-            // Without anything that runs there is nobody to be told: it is gone at once.
+            // Without any job there is nothing to notify, so the node is evicted at once.
             (
                 P::Requested | P::Booting | P::Idle | P::Unusable | P::Leaving | P::Gone,
                 E::EvictionNoticed,

@@ -1,4 +1,4 @@
-//! What is known of a node that did not leave in peace, when it is given up. Whoever deletes it carries it along.
+//! What is known about a node that failed or was lost, when it is given up. The delete request carries it along.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ pub struct NodeFailure {
     pub host: HostName,
     pub vm_size: Arc<str>,
     pub why: Trouble,
-    /// What it was until then.
+    /// The phase that it was in.
     pub was: NodePhase,
     pub requested_at: Wall,
     pub given_up_at: Wall,
-    /// What it held, at most [`NodeFailure::JOBS_MAX`] of it.
+    /// The jobs that it held, at most [`NodeFailure::JOBS_MAX`] of them.
     pub jobs: Vec<HeldJob>,
 }
 
 impl NodeFailure {
-    /// More would tell nobody more.
+    /// More jobs would not make a post-mortem more useful.
     pub const JOBS_MAX: usize = 64;
 }
 

@@ -1,4 +1,4 @@
-//! Long-running operations: what a client polls after it was told "accepted".
+//! Long-running operations, which a client polls after its request was accepted.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,9 @@ use crate::time::Wall;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     pub id: OperationId,
-    /// Whoever may read what is there may follow the operation.
+    /// Callers who may read this scope may follow the operation.
     pub scope: Scope,
-    /// So may whoever asked for it, where what is there goes.
+    /// The object ID of the caller, who may follow it even if the scope is deleted.
     #[serde(default)]
     pub by: Option<Box<str>>,
     pub kind: OperationKind,
@@ -38,6 +38,6 @@ pub enum OperationStatus {
     InProgress,
     Succeeded,
     Failed,
-    /// Something else was asked for before it was done.
+    /// Another request replaced it before it was done.
     Canceled,
 }

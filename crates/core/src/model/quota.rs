@@ -1,8 +1,9 @@
 //! Quota: how many vCPUs may be reserved, and used, in one region of one subscription.
 //!
-//! Two figures, never mixed: what clusters have *reserved* (maximum × vCPUs, taken when a cluster is created
-//! or its maximum raised, refused if it does not fit) and what their nodes *use* (in flight, up or going;
-//! a reason to wait). Where no limit was set, the operator's default counts; without one nothing is limited.
+//! There are two figures, which are never mixed. Clusters *reserve* vCPUs (maximum × vCPUs) when they are created or
+//! when their maximum is raised; a reservation that does not fit is refused. Nodes *use* vCPUs while they start, run or
+//! are being deleted; if there are too few, jobs wait. If no limit was set, the operator's default applies; if there is
+//! no default, nothing is limited.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Tier;
 
-/// Where a quota counts. In small letters, as Azure compares both without case.
+/// The region of a subscription that a quota applies to. In lower case, because Azure ignores case in both.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct QuotaScope {
     pub subscription: Arc<str>,
@@ -28,12 +29,12 @@ impl QuotaScope {
     }
 }
 
-/// What became of one limit that was asked for.
+/// The result for one requested limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaVerdict {
     Set,
     UnknownFamily,
-    /// Clusters are to have so many vCPUs at least.
+    /// The minimums of the clusters already require this many vCPUs.
     BelowMinimum {
         minimum: u64,
     },
@@ -42,7 +43,7 @@ pub enum QuotaVerdict {
     },
 }
 
-/// What is counted within a scope.
+/// What a limit counts within a scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaName {
     /// Dedicated vCPUs of one family of sizes, as the catalogue spells it.
@@ -98,11 +99,11 @@ impl<'de> Deserialize<'de> for QuotaName {
     }
 }
 
-/// What is limited where nobody set a limit, in each region of each subscription, in vCPUs. `None`: nothing is.
+/// The limits in each region of each subscription if none were set, in vCPUs. `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DefaultLimits {
     pub region: Option<u64>,
-    /// Of each family.
+    /// The limit for each family.
     pub family: Option<u64>,
     pub low_priority: Option<u64>,
 }

@@ -1,37 +1,38 @@
-//! Python environments that jobs run in: what is to be in one, and what a job says about its own.
+//! Python environments of jobs: what they contain, and what a job specifies about its own.
 //!
-//! Here are only the words. Who reads them from files, builds them and keeps them is `muster-environments`.
+//! This module only describes them. `muster-environments` reads, builds and stores them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// What is in an environment. The same recipe is the same environment, which is known by the digest of its text.
+/// The content of an environment. Equal recipes are the same environment, which is identified by the digest of its
+/// text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recipe {
-    /// `3.10`, or bounds as in `>=3.8,<3.12`. A wish: where there is none such, another one stands in.
+    /// A version such as `3.10`, or bounds such as `>=3.8,<3.12`. If there is none, another version is used instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<Box<str>>,
-    /// Canonical, sorted, none twice: one line each, as in a requirements file.
+    /// The lines of a requirements file: canonical, sorted and without duplicates.
     pub requirements: Vec<Box<str>>,
-    /// Instead of the usual index of packages.
+    /// The package index to use instead of the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<Box<str>>,
-    /// Beside it, sorted.
+    /// Additional package indexes, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_indexes: Vec<Box<str>>,
 }
 
 impl Recipe {
-    /// Sorted, so that two recipes with the same in them are the same.
+    /// Sorts the requirements, so that recipes with the same content are equal.
     pub fn new(python: Option<Box<str>>, mut requirements: Vec<Box<str>>) -> Recipe {
         requirements.sort_unstable();
         requirements.dedup();
         Recipe { python, requirements, index: None, extra_indexes: Vec::new() }
     }
 
-    /// What its digest is of. A change of this form would build every environment anew, and find none of the old.
+    /// The text that its digest is computed from. If this format changed, every environment would be built again.
     pub fn text(&self) -> String {
         let mut text = String::from("muster recipe 1\n");
         let one = |text: &mut String, what: &str, value: &str| {
@@ -45,12 +46,12 @@ impl Recipe {
     }
 }
 
-/// Tells recipes apart where it does not matter much if two are taken for one: which host has built what.
+/// A short hash that tells recipes apart where a collision does no harm: which host has which environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RecipeMark(pub u64);
 
 impl Recipe {
-    /// FNV-1a of its text.
+    /// The FNV-1a hash of its text.
     pub fn mark(&self) -> RecipeMark {
         let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         RecipeMark(self.text().bytes().fold(0xcbf2_9ce4_8422_2325, add))
@@ -60,18 +61,18 @@ impl Recipe {
 /// The environment of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnvironment {
-    /// As the user named it.
+    /// The name or ID as the user wrote it.
     pub id: Box<str>,
-    /// `None`: the Python of the machine that the job runs on, with what is installed there.
+    /// `None` means the Python of the host, with the packages that are installed there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
-    /// What an engine for containers would run.
+    /// The image that a container engine would run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Box<str>>,
-    /// What the user should know about how it came about, for the job's log.
+    /// Notes for the user about how the environment was chosen, for the job's log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Box<str>>,
-    /// What its processes find in their environment, where the job itself says nothing else.
+    /// Environment variables of its processes, unless the job itself sets them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
 }
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!(
             others[1].text(),
             "muster recipe 1\npython 3.10\nrequirement a\n",
-            "environments that are kept are found again"
+            "stored environments are found again"
         );
     }
 }

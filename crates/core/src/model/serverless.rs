@@ -1,6 +1,6 @@
-//! Serverless jobs: they name a size instead of a compute. Their nodes are in pools that the service makes itself,
-//! one for each workspace, size and tier, from zero nodes and back to zero. Such a pool is scheduled, provided,
-//! counted and billed as any other.
+//! Serverless jobs, which name a size instead of a compute. Muster creates clusters for them, one for each workspace,
+//! size and tier, which grow from zero nodes and shrink back to zero. Such a cluster is scheduled, provisioned, counted
+//! and billed like any other.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,16 +8,16 @@ use super::{Cluster, ClusterName, ComputeKind, JobSpec, ScaleSettings, ScaleUp, 
 use crate::limits;
 use crate::time::Span;
 
-/// What stands in the place of a compute's name. No compute can be called so.
+/// The word that a job may use in place of a compute's name. No compute can have this name.
 pub const SERVERLESS: &str = "serverless";
 
-/// The size of a serverless job that names none: small, and it has no GPU.
+/// The size of a serverless job that names none. It is small and has no GPU.
 pub const SERVERLESS_VM_SIZE: &str = "Standard_DS3_v2";
 
-/// Long enough for the next step of a program that submits one job after the other.
+/// Long enough for a program that submits one job after the other.
 const IDLE_TIME: Span = Span::seconds(30);
 
-/// How soon a job wants its nodes, and whether they may be taken away again. Azure's words.
+/// How soon a job needs its nodes, and whether they may be evicted. The names are Azure's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobTier {
     Null,
@@ -43,7 +43,7 @@ impl JobSpec {
         self.compute.eq_ignore_ascii_case(SERVERLESS)
     }
 
-    /// The compute whose nodes it runs on: the one that it names, or the service's own pool.
+    /// The compute that it runs on: the one that it names, or a serverless cluster.
     pub fn cluster_name(&self) -> ClusterName {
         if !self.is_serverless() {
             return ClusterName::unchecked(&self.compute);
@@ -55,13 +55,13 @@ impl JobSpec {
 }
 
 impl ClusterName {
-    /// The service's own pool of a size. Nobody else can take a name that begins so.
+    /// The name of the serverless cluster for a size. Users cannot choose names with this prefix.
     pub fn of_serverless(vm_size: &str, tier: Tier) -> ClusterName {
         let end = match tier {
             Tier::Dedicated => "",
             Tier::LowPriority => "-spot",
         };
-        // Nodes are called after it: no other signs, and not too long for the name of a machine.
+        // Node names begin with it, so it must be valid in a host name and not too long.
         let size = vm_size.to_ascii_lowercase().replace('_', "-");
         let size = size.strip_prefix("standard-").unwrap_or(&size);
         ClusterName::unchecked(&format!("{SERVERLESS}-{size}{end}"))
@@ -69,7 +69,7 @@ impl ClusterName {
 }
 
 impl ScaleSettings {
-    /// Of a pool of the service's own.
+    /// The scale of a serverless cluster.
     pub fn of_serverless() -> ScaleSettings {
         ScaleSettings {
             nodes_min: 0,

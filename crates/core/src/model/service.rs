@@ -1,4 +1,4 @@
-//! What runs beside a job's command for people to open: a notebook, a board, or a port of its own.
+//! The services of a job, which users can open while it runs: a notebook, a dashboard, or a port of the job's own.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobService {
     pub kind: ServiceKind,
-    /// Where it listens. One that we start finds a free one by itself.
+    /// The port that it listens on. A service that Muster starts finds a free port by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// On every node of the job, instead of on the first alone.
+    /// Whether it runs on every node of the job, not only on the first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_all_nodes: bool,
-    /// As the client gave them; [`LOG_DIR`] is the one that means something.
+    /// The properties as sent by the client. Only [`LOG_DIR`] has a meaning.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
 }
 
-/// The property of a board that says which folder it shows.
+/// The property with the folder that TensorBoard shows.
 pub const LOG_DIR: &str = "logDir";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,19 +26,19 @@ pub enum ServiceKind {
     JupyterLab,
     TensorBoard,
     VsCode,
-    /// The job's own command listens there, on a port that is known.
+    /// The job's own command listens on Ray's usual port.
     RayDashboard,
-    /// Taken, so that jobs that ask for it run; there is none.
+    /// Accepted so that jobs which ask for it can run, but not provided.
     Ssh,
-    /// The job's own command listens there.
+    /// The job's own command listens on the given port.
     Custom,
 }
 
-/// Where Ray has it if nobody says.
+/// Ray's default port.
 const RAY_DASHBOARD_PORT: u16 = 8265;
 
 impl ServiceKind {
-    /// As Azure spells it.
+    /// Azure's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             ServiceKind::JupyterLab => "JupyterLab",
@@ -56,7 +56,7 @@ impl JobService {
         rank == 0 || self.on_all_nodes
     }
 
-    /// Where it listens, as far as that is known before it runs.
+    /// The port that it listens on, as far as it is known in advance.
     pub fn known_port(&self) -> Option<u16> {
         match self.kind {
             ServiceKind::Ssh => None,
@@ -69,10 +69,10 @@ impl JobService {
     }
 }
 
-/// Below which the addresses of all services are, on the second listener.
+/// The path prefix of all services on the second listener.
 pub const SERVICES_PATH: &str = "/services";
 
-/// Where a service is found on the second listener: no slash at its end.
+/// The path of a service on the second listener, without a trailing slash.
 pub fn service_path(epoch: crate::ids::Epoch, rank: u32, name: &str) -> String {
     format!("{SERVICES_PATH}/{epoch}/{rank}/{name}")
 }

@@ -1,4 +1,4 @@
-//! Workspaces and the principals that act in them.
+//! Workspaces, and the principals that act in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{OperationId, PrincipalId, WorkspaceId};
 use crate::time::Wall;
 
-/// Someone who may ask for things. Seen once, then known by a small id.
+/// A user or program that has made a request. It gets a small ID when it is first seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
     pub id: PrincipalId,
@@ -16,14 +16,14 @@ pub struct Principal {
     pub name: Box<str>,
 }
 
-/// A principal as a request names it, before World has given it an id.
+/// A principal as named by a request, before World has assigned an ID to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
     pub object_id: Box<str>,
     pub name: Box<str>,
 }
 
-/// Where a workspace is found: Azure's three names, compared without case.
+/// The key of a workspace: Azure's three names, compared without case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WorkspaceKey {
     pub subscription: Box<str>,
@@ -40,7 +40,7 @@ impl WorkspaceKey {
         }
     }
 
-    /// The form under which two spellings of one workspace are the same.
+    /// The form that is equal for all spellings of the same key.
     pub fn folded(&self) -> WorkspaceKey {
         WorkspaceKey {
             subscription: self.subscription.to_ascii_lowercase().into(),
@@ -59,31 +59,31 @@ pub struct Workspace {
     pub created_by: PrincipalId,
     #[serde(default)]
     pub about: About,
-    /// Set while its computes are on their way out: it goes with the last of them.
+    /// Set while its computes are being deleted. The workspace is deleted together with the last of them.
     #[serde(default)]
     pub deletion: Option<Deletion>,
 }
 
-/// What people write on a workspace; nothing is decided by it.
+/// What users write on a workspace. No decision depends on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     pub friendly_name: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub tags: BTreeMap<String, String>,
-    /// Opaque to us: the JSON text that the client sent, given back as it came.
+    /// The JSON text that the client sent. Muster does not interpret it, and returns it unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed_network: Option<Box<str>>,
-    /// The names of what was asked for and is not known here: whoever looks at the workspace is told.
+    /// The names of requested properties that Muster does not know. They are shown with the workspace.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub ignored: BTreeSet<Box<str>>,
 }
 
-/// A delete that is under way.
+/// A deletion that is under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deletion {
     pub operation: OperationId,
     pub since: Wall,
-    /// The object id of whoever asked: their roles may go with what is deleted, but they still want to know
-    /// how it ended.
+    /// The object ID of the caller. Their roles may be deleted together with the workspace, but they may still follow
+    /// the operation.
     pub by: Option<Box<str>>,
 }

@@ -208,8 +208,9 @@ pub(super) fn begin_delete(tx: &mut Transaction<'_>, id: ClusterId) -> Operation
     operation
 }
 
-/// Whether so many more nodes can be reserved. The maximum is reserved when it is asked for: a cluster that
-/// exists can always grow to it, as far as quota goes. Lowering a maximum is always possible, even where limits were lowered below what is reserved.
+/// Whether so many more nodes can be reserved. The maximum is reserved when it is asked for: a cluster that exists can
+/// always grow to it, as far as quota goes. Lowering a maximum is always possible, even where limits were lowered below
+/// what is reserved.
 pub(super) fn check_reservation(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
