@@ -1,10 +1,10 @@
-//! The name a user most likely meant, by edit distance. Whatever takes one value of a fixed set, and was given another,
-//! says which one is nearest.
+//! The name that a user most likely meant, by edit distance. Refusals of a value that is not in a fixed set suggest the
+//! nearest one.
 
-/// No known name is longer; a longer input is no misspelt one, and the work stays bounded.
+/// No known name is longer. A longer input is not a misspelling, and the work stays bounded.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Every name of a size starts with this, so it says nothing about which size is meant.
+/// Every size name starts with this, so it does not help to tell which size is meant.
 const PREFIX: &str = "standard_";
 
 /// The closest of `names` to `wanted`, or `None` when more than a third of what was written (its
@@ -45,7 +45,7 @@ pub fn suggestion<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Opt
 
 /// The Levenshtein distance of two strings in bytes, if it is below `bound`.
 fn distance_below(left: &str, right: &str, bound: usize) -> Option<usize> {
-    // Most names differ too much in length alone, which spares the table.
+    // Most names already differ too much in length, which avoids computing the table.
     if left.len().abs_diff(right.len()) >= bound {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What agents and providers saw.
+//! What agents and providers observed.
 
 mod effect;
 mod ended;

@@ -1,29 +1,29 @@
-//! Which machines of a provider nobody wants: nodes of a future that a restored backup forgot, machines that
-//! came up after their delete, and those that a delete did not end.
+//! Orphans: nodes that a provider runs and the store does not know. They may be newer than a restored backup, have
+//! started after their delete, or have survived it.
 //!
-//! The intent to have a node is on disk before the provider is asked, and goes only after the provider said
-//! that it is deleted. So whatever is listed and not known is an orphan, however young; it is only given a
-//! grace because a listing may be old, and still show what was deleted a moment ago.
+//! The intent to have a node is on disk before the provider is asked, and is removed only after the provider confirmed
+//! that the node is deleted. So a node that is listed but not known is an orphan, however young it is. It gets a grace
+//! period only because a listing may be outdated and still show a node that was deleted a moment ago.
 //!
-//! Whoever sweeps must list first, then make sure that it is still the one controller, and only then ask here:
-//! a controller that was replaced does not know the nodes of the next one.
+//! The caller must list the nodes first, then confirm that it is still the only server, and only then ask here: a
+//! server that was replaced does not know the nodes of its successor.
 
 use std::collections::BTreeMap;
 
 use crate::planted::{Bug, is_planted};
 use crate::time::{Elapsed, Span};
 
-/// Longer than any listing lags behind.
+/// Longer than any listing can be outdated.
 const GRACE: Span = Span::seconds(60);
 
-/// What was listed and not known, and since when.
+/// The nodes that were listed but not known, and since when.
 #[derive(Debug, Clone, Default)]
 pub struct OrphanSearch {
     strangers: BTreeMap<Box<str>, Elapsed>,
 }
 
 impl OrphanSearch {
-    /// The names to delete now. `knows` says whether World has a node of that name.
+    /// The names to delete now. `knows` tells whether World has a node with that name.
     pub fn orphans(
         &mut self,
         listed: &[String],
@@ -56,7 +56,7 @@ mod tests {
         assert!(at(0, &listed).is_empty());
         assert!(at(59, &listed).is_empty());
         assert_eq!(at(60, &listed), ["stranger"]);
-        // A listing that does not show it starts its grace anew.
+        // A listing without the node starts its grace period over.
         assert!(at(70, &listed[..1]).is_empty());
         assert!(at(80, &listed).is_empty());
         assert_eq!(at(140, &listed), ["stranger"]);

@@ -1,7 +1,7 @@
-//! Mistakes that tests can plant, one at a time, to see that the checks find them.
+//! Bugs that tests can plant, one at a time, to show that the checks find them.
 //!
-//! Each is one line at the place where somebody could make it. Without the feature `planted-bugs` the
-//! question below is a constant, and the mistakes are not in the program.
+//! Each is one line at the place where such a bug could be made. Without the feature `planted-bugs`, `is_planted` is a
+//! constant, and the bugs are not in the program.
 
 #[cfg(all(feature = "planted-bugs", not(debug_assertions)))]
 compile_error!("planted bugs are for debug builds only");
@@ -20,55 +20,55 @@ macro_rules! bugs {
 }
 
 bugs! {
-    /// The controller takes what a node says of an old attempt for the present one.
+    /// The server applies a node's report about an old attempt to the current one.
     OldEpochAccepted,
-    /// An agent starts what it was told never to start.
+    /// An agent starts an epoch that it was told never to start.
     FloorIgnored,
-    /// A node that holds a job is let go when the pool shrinks.
+    /// A node that holds a job is deleted when the cluster shrinks.
     BusyNodeReleased,
-    /// An idle second is on two ledger lines.
+    /// An idle second is posted to two ledger lines.
     IdleSecondTwice,
-    /// A restart forgets the oldest wish of the outbox.
+    /// A restart forgets the oldest effect of the outbox.
     OutboxRowDropped,
-    /// A job of several nodes starts on those that there are.
+    /// A multi-node job starts on the nodes that are free, even if they are too few.
     HalfGangStarted,
-    /// The members of a job start one by one, whether or not the others can.
+    /// The members of a job start one by one, without waiting for the others to be ready.
     GoBeforeAllReady,
-    /// A client is told "accepted" before that is on disk.
+    /// A client gets its acknowledgement before the change is on disk.
     AcknowledgedTooEarly,
-    /// After a restart a lease counts from long ago, not from now.
+    /// After a restart, a lease counts from long ago instead of from now.
     LeaseFromRow,
-    /// Nodes are numbered by how many there are.
+    /// Nodes are named by how many there are, so names are reused.
     NodeNameReused,
     /// The end of an attempt is recorded twice.
     CompletionTwice,
     /// A lost node is not deleted.
     LostNodeKept,
-    /// A job whose node was taken away is given up.
+    /// A job whose node was evicted fails.
     EvictionNotRequeued,
-    /// The controller's epoch does not look at the clock: an old backup gives it out again.
+    /// The controller epoch ignores the clock, so after restoring an old backup it is reused.
     EpochFromRowOnly,
-    /// A controller that was replaced still answers.
+    /// A server that was replaced still answers.
     FencedAnswer,
-    /// Creates go on at once after a failure.
+    /// Creating nodes continues at once after a failure.
     BackoffIgnored,
-    /// What a lost node had spent on its job is not billed.
+    /// The time that a lost node had spent on its job is not billed.
     LostNodeUnbilled,
-    /// The sweeper deletes nodes that are wanted.
+    /// The search for orphans deletes nodes that are in use.
     KnownNodeSwept,
     /// An agent counts its lease from the answer, not from its report.
     LeaseFromAnswer,
-    /// The controller gives a silent node up before its agent has stopped.
+    /// The server gives up a silent node before its agent has stopped the jobs.
     ControllerImpatient,
-    /// Idle nodes stay for ever.
+    /// Idle nodes are kept for ever.
     IdleNodeKept,
-    /// A cancel that was accepted changes nothing.
+    /// An accepted cancel has no effect.
     CancelForgotten,
-    /// A create call that failed is taken for one that worked.
+    /// A failed create call is treated as a successful one.
     FailedCreateTrusted,
-    /// Nodes that are only asked for do not count towards the quota.
+    /// Nodes that are only requested do not count towards the quota.
     QuotaWithoutInFlight,
-    /// Pools grow whatever the quota says.
+    /// Clusters grow beyond the quota.
     QuotaIgnored,
 }
 
@@ -91,7 +91,7 @@ mod switch {
     }
 }
 
-/// Plants this bug, and no other, in what this thread does from now on.
+/// Plants this bug, and no other, for everything that this thread does from now on.
 #[cfg(feature = "planted-bugs")]
 pub use switch::{is_planted, plant};
 

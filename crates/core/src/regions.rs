@@ -1,4 +1,4 @@
-//! The regions that there are: Azure's, and those that the operator adds.
+//! The known regions: Azure's, and those that the operator adds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -78,15 +78,15 @@ const KNOWN: [&str; 69] = [
     "westus3",
 ];
 
-/// Names are compared without case.
+/// The known regions. Names are compared without case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Regions {
-    /// In small letters.
+    /// The added regions, in lower case.
     added: Arc<BTreeSet<Box<str>>>,
 }
 
 impl Regions {
-    /// Azure's and these.
+    /// Azure's regions and these.
     pub fn with<'a>(added: impl IntoIterator<Item = &'a str>) -> Regions {
         let added = added.into_iter().map(|name| name.to_ascii_lowercase().into());
         Regions { added: Arc::new(added.collect()) }
@@ -101,12 +101,12 @@ impl Regions {
         self.added.iter().map(|name| &**name).chain(KNOWN)
     }
 
-    /// Why a region that is not among them is refused, and what to do.
+    /// The text of the refusal of an unknown region, with the remedy.
     pub(crate) fn refusal(&self, name: &str, shown: &str) -> String {
         let hint = nearest::suggestion(name, self.iter())
             .unwrap_or_else(|| "use one of Azure's, such as eastus.".to_owned());
         format!(
-            "the region '{shown}' is not known; {hint} To use it all the same, add it to the server's configuration: \
+            "the region '{shown}' is not known; {hint} To use it anyway, add it to the server's configuration: \
              regions = \"{shown}\""
         )
     }
@@ -131,7 +131,7 @@ mod tests {
         let said = Regions::default().refusal("eastsu", "eastsu");
         assert_eq!(
             said,
-            "the region 'eastsu' is not known; did you mean 'eastus'? To use it all the same, add it to the server's \
+            "the region 'eastsu' is not known; did you mean 'eastus'? To use it anyway, add it to the server's \
              configuration: regions = \"eastsu\""
         );
         let said = Regions::with(["on-prem"]).refusal("onprem", "onprem");

@@ -1,5 +1,5 @@
-//! Blobs as clients know them, and what a request may demand of the one that is there. They are kept apart from World
-//! (`muster_store::storage`); nothing here decides about nodes or jobs.
+//! Blobs as clients know them, and the preconditions that a request can set. Blobs are stored apart from World
+//! (`muster_store::storage`); no decision about nodes or jobs depends on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::model::{AssetKind, BlobId};
 use crate::time::{Span as Time, Wall};
 
-/// Blocks that one blob is made of.
+/// The most blocks that one blob can have.
 pub const BLOCKS_MAX: usize = 50_000;
 
-/// The kinds whose versions get a container for their files, if a client asks where to put them.
+/// The kinds of assets whose versions get a container for their files when a client asks where to upload them.
 const UPLOADED: [AssetKind; 3] = [AssetKind::Code, AssetKind::Data, AssetKind::Model];
-/// Hexadecimal: what makes one of these containers differ from all others.
+/// The length of the hexadecimal ID that makes the name of each such container unique.
 const UPLOAD_ID_CHARS: usize = 32;
-/// Addresses that open such a container hold for an hour. After this time nobody comes back to finish.
+/// Upload addresses are valid for an hour, so after this time an upload will not be finished any more.
 pub const UPLOAD_LIFETIME: Time = Time::seconds(24 * 3_600);
 
 /// The name of the container for the files of a version. `id` has 32 hexadecimal digits.
@@ -23,8 +23,8 @@ pub fn upload_container(kind: AssetKind, id: &str) -> String {
     format!("{}-{id}", kind.as_str())
 }
 
-/// The names of such containers in a text. Whatever refers to files in one has its name in it, however it spells the
-/// rest.
+/// The names of such containers in a text. Every reference to files in such a container includes its name, however the
+/// rest is spelled.
 pub fn upload_containers(text: &str) -> impl Iterator<Item = &str> {
     let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
     text.match_indices('-').filter_map(move |(at, _)| {
@@ -35,13 +35,14 @@ pub fn upload_containers(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a container was made for the files of a version.
+/// Whether a container was created for the files of a version.
 pub fn is_upload_container(name: &str) -> bool {
     upload_containers(name).next() == Some(name)
 }
 
-/// Of containers with when something was put there last, those that nobody needs: they were made for a version's files,
-/// nothing names them, and nobody is putting files there. Users' own are never among them.
+/// The containers that are no longer needed, from a list with the time of the last upload to each: they were created
+/// for a version's files, no row references them, and no upload is in progress. Users' own containers are never
+/// included.
 pub fn forgotten_uploads<'a>(
     containers: impl Iterator<Item = (&'a str, Wall)>,
     named: &BTreeSet<Box<str>>,
@@ -56,7 +57,7 @@ pub fn forgotten_uploads<'a>(
         .collect()
 }
 
-/// Changes whenever its blob does, and is never used again.
+/// The ETag of a blob. It changes whenever the blob does, and is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(pub u64);
 
@@ -67,7 +68,7 @@ pub struct BlobPart {
     pub bytes: u64,
 }
 
-/// What a client said about a blob's content, for whoever reads it.
+/// What a client declared about a blob's content, for its readers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentHeaders {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +81,7 @@ pub struct ContentHeaders {
     pub disposition: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_control: Option<Box<str>>,
-    /// In base64, as it was sent.
+    /// In base64, as the client sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub md5: Option<Box<str>>,
 }
@@ -105,34 +106,34 @@ pub struct Blob {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
-    /// Whatever is there.
+    /// Matches any existing blob.
     Any,
     Tag(Tag),
-    /// A tag that was never ours.
+    /// A tag that this server never issued.
     Foreign,
 }
 
-/// What must be so for a request to be carried out. Times are compared by the second, as HTTP writes them.
+/// The preconditions of a request. Times are compared by the second, as HTTP writes them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Guard {
     pub if_match: Option<Match>,
     pub if_none_match: Option<Match>,
     pub if_modified_since_s: Option<u64>,
     pub if_unmodified_since_s: Option<u64>,
-    /// Whoever asks may make blobs, but not change any.
+    /// The caller may create blobs, but not change existing ones.
     pub may_only_create: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     Yes,
-    /// Nothing has changed, for whoever reads.
+    /// The content that the reader has is still current.
     NotModified,
     No,
 }
 
 impl Guard {
-    /// For a blob that is there, or `None` for one that is not.
+    /// Checks the preconditions against a blob, or against `None` if it does not exist.
     pub fn check(&self, blob: Option<(Tag, Wall)>) -> Holds {
         let is_it = |wanted: Match| match (wanted, blob) {
             (_, None) | (Match::Foreign, _) => false,
@@ -146,7 +147,7 @@ impl Guard {
         {
             return Holds::No;
         }
-        // A tag is the better witness: with one, times do not count.
+        // A tag is more precise: if there is one, times are ignored.
         let is_unchanged = match (self.if_none_match, self.if_modified_since_s) {
             (Some(unwanted), _) => is_it(unwanted),
             (None, Some(since_s)) => !changed_after(since_s),
@@ -156,7 +157,7 @@ impl Guard {
     }
 }
 
-/// A block in a list of blocks.
+/// A block in a block list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockRef {
     pub id: Box<str>,
@@ -167,11 +168,11 @@ pub struct BlockRef {
 pub enum BlockFrom {
     Committed,
     Uncommitted,
-    /// The uncommitted one if there is one.
+    /// The uncommitted block if there is one, otherwise the committed one.
     Latest,
 }
 
-/// Which part of a blob: from a byte, up to and with another.
+/// A range of a blob, from one byte to another, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub from: u64,
@@ -185,7 +186,7 @@ impl Span {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listed {
     Blob(Blob),
-    /// All names that begin so, up to the delimiter.
+    /// All names with this prefix, up to the delimiter.
     Prefix(Box<str>),
 }
 

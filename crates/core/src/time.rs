@@ -1,7 +1,7 @@
-//! Time as an argument. The core never asks for it.
+//! Time as an argument: the core never reads a clock.
 //!
-//! Two clocks, on purpose of different types: leases run on [`Elapsed`] (it cannot be set), ledger and
-//! idle timers on [`Wall`] (it survives a restart). The driver makes sure that neither goes backwards.
+//! There are two clocks, which deliberately have different types. Leases use [`Elapsed`], which cannot be set; the
+//! ledger and idle times use [`Wall`], which survives a restart. The driver ensures that neither runs backwards.
 
 use std::ops::{Add, Sub};
 
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Wall(pub u64);
 
-/// Microseconds of a clock that only counts up while this machine is on (CLOCK_BOOTTIME). Never stored:
-/// it means nothing to the next boot.
+/// Microseconds of a clock that only counts up while the host is running (CLOCK_BOOTTIME). It is never stored, because
+/// it has no meaning after the next boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Elapsed(pub u64);
 

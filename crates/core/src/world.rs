@@ -1,7 +1,8 @@
-//! World: the live entities, and the indexes that let a decision cost what changed, not what exists.
+//! World: the live entities, and the indexes that make a decision cost as much as what changed, not as much as what
+//! exists.
 //!
-//! World changes only through [`World::apply`], with the same [`Change`]s that become rows. What is neither
-//! a row nor an event (lease renewals, what to look at next) lives in [`volatile`] and is made anew at start.
+//! World changes only through [`World::apply`], with the same [`Change`]s that become rows. What is neither a row nor
+//! an event (lease renewals, what to visit next) is in [`volatile`], and is rebuilt at every start.
 
 mod find;
 mod host_nodes;
@@ -41,39 +42,39 @@ use crate::planted::{Bug, is_planted};
 use crate::regions::Regions;
 use crate::time::{Elapsed, Now, Span, Wall};
 
-/// The operator's choices that decisions depend on. Not state: they come with every start.
+/// The operator's settings that decisions depend on. They are not state: they are given at every start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How long an agent may run on without an answer; from [`lease::LEASE_MIN`] to [`lease::LEASE_MAX`].
+    /// How long an agent may continue without an answer, from [`lease::LEASE_MIN`] to [`lease::LEASE_MAX`].
     pub lease: Span,
-    /// From the create call to the first report.
+    /// The time limit from the create call to the first report.
     pub boot_timeout: Span,
-    /// A job whose nodes were lost this often is not tried again. Evictions do not count.
+    /// A job whose nodes were lost this often gets no further attempt. Evictions do not count.
     pub attempts_max: u32,
-    /// After this time use counts half.
+    /// After this time, use counts half.
     pub fair_share_half_life: Span,
-    /// What a run of somebody who never ran anything is thought to take.
+    /// The predicted duration of a run for a user who has not run anything yet.
     pub prediction: Span,
-    /// What a node is thought to take to come up while none has.
+    /// The predicted start time of a node while none has started yet.
     pub boot: Span,
-    /// From the notice that a node is taken away to its end.
+    /// The time between the notice of an eviction and the end of the node.
     pub eviction_grace: Span,
-    /// Whether the server's own machine takes more nodes than it has cores and memory for.
+    /// Whether the server's own host takes more nodes than it has cores and memory for.
     pub over_commit: bool,
-    /// What may wait of one principal, and in one workspace. Jobs that lost their node come back all the same.
+    /// How many jobs of one user, and of one workspace, may wait. Jobs that lost their node return to the queue anyway.
     pub queued_per_principal_max: u32,
     pub queued_per_workspace_max: u32,
     pub cluster_names: ClusterNames,
-    /// Where something new may be.
+    /// The regions in which resources may be created.
     pub regions: Regions,
     pub quota: DefaultLimits,
 }
 
-/// Where no two computes may have the same name.
+/// Within what the names of computes must be unique.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClusterNames {
     UniqueInWorkspace,
-    /// In all workspaces together, as on Azure.
+    /// Unique within a region across all workspaces, as on Azure.
     #[default]
     UniqueInRegion,
 }
@@ -98,7 +99,7 @@ impl Default for Settings {
     }
 }
 
-/// What a store gives back at start: everything that World is made of.
+/// Everything that World is built from, as returned by the store at start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorldRows {
     pub next_sequence: u64,
@@ -115,7 +116,7 @@ pub struct WorldRows {
     pub locks: Vec<Lock>,
     pub hosts: Vec<Host>,
     pub tickets: Vec<JoinTicket>,
-    /// Live ones only.
+    /// Only live jobs.
     pub jobs: Vec<Job>,
     pub effects: Vec<Effect>,
 }
@@ -142,9 +143,9 @@ pub struct World {
 }
 
 impl World {
-    /// World as the rows have it, for the controller that holds `controller_epoch`. Every live lease counts
-    /// as just renewed, for as long as any controller may have promised: we cannot know how long we were away, nor
-    /// what its settings were.
+    /// World as described by the rows, for the server that holds `controller_epoch`. Every live lease counts as just
+    /// renewed, for the longest that any earlier server may have granted: it is unknown how long ago that server
+    /// stopped, and what its settings were.
     pub fn rebuild(
         rows: WorldRows,
         controller_epoch: u64,
@@ -227,15 +228,15 @@ impl World {
         world
     }
 
-    /// What an earlier controller may have promised beyond what this one does.
+    /// How much longer an earlier server's leases may be than those of this one.
     fn still_promised(&self) -> Span {
         let (longest, own) =
             (lease::patience(lease::LEASE_MAX), lease::patience(self.settings.lease));
         Span(longest.0.saturating_sub(own.0))
     }
 
-    /// Takes in one change. Panics on a change that the entity's lifecycle does not allow: that is our bug,
-    /// and the driver then drops this World and reads the rows again.
+    /// Applies one change. Panics on a change that the entity's lifecycle does not allow: that is a bug, and the driver
+    /// then drops this World and reads the rows again.
     pub fn apply(&mut self, change: &Change) {
         self.next_sequence = self.next_sequence.max(change.highest_sequence() + 1);
         match change {
@@ -292,19 +293,19 @@ impl World {
         }
     }
 
-    /// The next number of the one id sequence.
+    /// The next number of the ID sequence.
     pub(crate) fn draw(&mut self) -> u64 {
         let drawn = self.next_sequence;
         self.next_sequence += 1;
         drawn
     }
 
-    /// Every epoch given out so far is below this one.
+    /// Every epoch drawn so far is below this one.
     pub(crate) fn next_epoch(&self) -> Epoch {
         Epoch(self.next_sequence)
     }
 
-    /// The time to decide by: the wall clock as given, but never earlier than we have already seen.
+    /// The time to decide by: the wall clock as given, but never earlier than a time already seen.
     pub(crate) fn advance(&mut self, now: Now) -> Now {
         self.last_wall = self.last_wall.max(now.wall);
         Now { wall: self.last_wall, ..now }
@@ -338,7 +339,7 @@ impl World {
         }
         self.volatile.touch(id);
         let old = self.clusters.insert(id, Arc::clone(&cluster));
-        // Most changes (a pause, a measurement) leave everything that is indexed as it was.
+        // Most changes (a pause, a measurement) do not affect anything that is indexed.
         if old.as_ref().is_some_and(|old| old.spec == cluster.spec) {
             return;
         }
@@ -346,7 +347,7 @@ impl World {
             self.index.remove_cluster(&old);
         }
         let workspace =
-            self.workspaces.get(&cluster.workspace).expect("a cluster's workspace stays");
+            self.workspaces.get(&cluster.workspace).expect("a workspace outlives its clusters");
         self.index.insert_cluster(&cluster, &workspace.key.subscription);
     }
 
@@ -363,7 +364,7 @@ impl World {
             return;
         }
         match self.jobs.insert(id, Arc::clone(&job)) {
-            // It holds the nodes that it held: nothing is to be decided.
+            // It holds the same nodes as before, so there is nothing to decide.
             Some(old) if old.phase() != JobPhase::Queued && job.phase() != JobPhase::Queued => {
                 return;
             }
@@ -406,7 +407,7 @@ impl World {
                 self.index.dismiss_node(&old);
             }
             self.volatile.touch_choosing();
-            // Whoever waits for room on its host may be in any region.
+            // A cluster that waits for room on this host may be in any region.
             self.volatile.growth.reconsider_all(!self.is_boundless());
             return;
         }
@@ -421,7 +422,7 @@ impl World {
         self.index.insert_node(&node, is_open);
     }
 
-    /// What nodes of a host are good for changes with its state.
+    /// Applies a change of hosts. How nodes can be used depends on the state of their host.
     fn put_hosts(&mut self, change: &HostChange) {
         let (name, intent) = match change {
             HostChange::Host(host) => (&host.name, Some(host.intent.clone())),

@@ -1,4 +1,4 @@
-//! A provider carried out a wish of the outbox, or could not.
+//! A provider carried out an effect from the outbox, or failed to.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) fn on_effect_done(
     effect: EffectId,
     result: &Result<(), String>,
 ) -> InputResult {
-    // Effects are carried out at least once, so they can be reported done more than once.
+    // Effects are carried out at least once, so the same one can be reported more than once.
     let Some(effect) = tx.world.effect(effect).cloned() else { return Ok(Reply::Noted) };
     match (&effect.kind, result) {
         (EffectKind::CreateNode(assignment), Ok(())) => on_created(tx, assignment.node),
@@ -27,7 +27,7 @@ pub(crate) fn on_effect_done(
             on_create_failed(tx, assignment.node, message)
         }
         (EffectKind::DeleteNode { node, .. }, Ok(())) => on_deleted(tx, *node),
-        // Stays in the outbox: whoever carries it out tries again.
+        // It remains in the outbox and is retried.
         (EffectKind::DeleteNode { .. }, Err(_)) => return Ok(Reply::Noted),
     }
     tx.emit(Change::EffectSettled { id: effect.id });
@@ -48,7 +48,7 @@ fn on_create_failed(tx: &mut Transaction<'_>, node: NodeId, message: &str) {
     let Some(node) = tx.world.node(node) else { return };
     let id = node.id;
     if node.phase() != NodePhase::Requested {
-        return; // It reported, or is being deleted already: the answer no longer matters.
+        return; // It has reported or is already being deleted, so the answer no longer matters.
     }
     attempts::back_off(tx, id, message);
     attempts::lose_node(tx, id, Trouble::CreateFailed { message: message.into() });

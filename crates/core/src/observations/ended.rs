@@ -1,5 +1,5 @@
-//! A provider saw that nothing of a node lives any more. On the machine of the server that is seen at once, long
-//! before its lease or the time to come up is over.
+//! A provider found that all processes of a node have ended. On the server's own host this is noticed at once, long
+//! before the node's lease or its start timeout is over.
 
 use crate::attempts;
 use crate::input::{InputResult, Reply};
@@ -10,14 +10,14 @@ pub(crate) fn on_ended(tx: &mut Transaction<'_>, name: &str) -> InputResult {
     let Some(node) = tx.world.node_by_name(name) else { return Ok(Reply::Noted) };
     let id = node.id;
     match node.phase() {
-        // It is still being made, perhaps for the second time: whoever makes it will say.
+        // It is still being created, perhaps for the second time. The result of the create call decides.
         NodePhase::Requested => {}
         NodePhase::Booting => {
-            attempts::back_off(tx, id, "it ended before it reported");
+            attempts::back_off(tx, id, "the node ended before it reported");
             attempts::lose_node(tx, id, Trouble::Ended);
         }
         NodePhase::Idle | NodePhase::Leased => attempts::lose_node(tx, id, Trouble::Ended),
-        // That was asked for.
+        // This was requested.
         NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {}
     }
     Ok(Reply::Noted)

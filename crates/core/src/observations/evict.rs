@@ -1,4 +1,4 @@
-//! A provider took a low-priority node back.
+//! A provider evicted a low-priority node.
 
 use crate::attempts;
 use crate::input::{InputResult, Reply};
@@ -6,7 +6,7 @@ use crate::model::{NodePhase, Trouble};
 use crate::step::Transaction;
 
 pub(crate) fn on_evicted(tx: &mut Transaction<'_>, name: &str) -> InputResult {
-    // Said of a node that is gone, or twice: nothing is left to take back.
+    // The node is already deleted, or this was reported twice: there is nothing left to do.
     let Some(node) = tx.world.node_by_name(name) else { return Ok(Reply::Noted) };
     match node.phase() {
         NodePhase::Requested | NodePhase::Booting | NodePhase::Idle | NodePhase::Leased => {

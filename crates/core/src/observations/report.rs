@@ -1,4 +1,4 @@
-//! An agent said everything it knows.
+//! An agent reported everything it knows.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::step::Transaction;
 use crate::world::World;
 
 pub(crate) fn on_report(tx: &mut Transaction<'_>, name: &str, report: &Report) -> InputResult {
-    // Whatever has no live epoch here has been superseded: the agent may forget it.
+    // An ended attempt without a live epoch was superseded, so the agent may forget it.
     let ended = report.attempts.iter().filter(|attempt| is_ended(&attempt.phase));
     let ended: Vec<Epoch> = ended.map(|attempt| attempt.epoch).collect();
     let Some(node) = tx.world.node_by_name(name) else {
@@ -29,15 +29,15 @@ pub(crate) fn on_report(tx: &mut Transaction<'_>, name: &str, report: &Report) -
         NodePhase::Idle | NodePhase::Leased
             if *node.boot_id != *report.boot_id || is_given_up(tx.world, node) =>
         {
-            // A later boot, or a report of an earlier one that was long on its way: boot ids do not say which.
-            // Either way an end that it journalled counts. But only that proves that nothing runs there any
-            // more; without it the node is given up when its lease is over, as if nobody had reported. The same
-            // goes for whatever runs on a host that was given up.
+            // The node was rebooted, or this is a delayed report from before a reboot: boot IDs do not tell which. In
+            // both cases a journalled ending counts. But only such an ending proves that nothing runs there any more;
+            // without it, the node is given up when its lease is over, as if it had not reported. The same applies to
+            // everything that runs on a host that was given up.
             let leases = node.leases().to_vec();
             for lease in leases.iter().filter(|lease| ended.contains(&lease.epoch)) {
                 follow_attempt(tx, *lease, report);
             }
-            // One that is taken away has left with its last job.
+            // A node under eviction is deleted together with the end of its last job.
             let is_here = tx
                 .world
                 .node(id)
@@ -61,7 +61,7 @@ pub(crate) fn on_report(tx: &mut Transaction<'_>, name: &str, report: &Report) -
             return Ok(dismissed(tx.world, ended));
         }
     }
-    // What it should do is looked up after the next decision, which may be about it.
+    // What the node should hold is filled in after the next decision, which may concern it.
     Ok(Reply::Desired(Box::new(Desired { acknowledged: ended, ..nothing(tx.world) })))
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn is_given_up(world: &World, node: &Node) -> bool {
     host.is_some_and(|host| host.state == HostState::Removing)
 }
 
-/// Nothing but a lease.
+/// A lease and nothing else.
 fn nothing(world: &World) -> Desired {
     Desired {
         lease: world.settings.lease,
@@ -82,9 +82,9 @@ fn nothing(world: &World) -> Desired {
     }
 }
 
-/// Replaces what was desired when the report came in by what is desired now.
+/// Replaces what was desired when the report arrived with what is desired now.
 pub(crate) fn bring_up_to_date(world: &World, name: &str, desired: &mut Desired) {
-    // Whoever was dismissed stays dismissed, whatever the node of that name is to do.
+    // A dismissed agent remains dismissed, whatever the node with this name should do now.
     if !desired.end
         && let Some(node) = world.node_by_name(name)
     {
@@ -103,7 +103,7 @@ fn is_ended(phase: &AttemptPhase) -> bool {
     }
 }
 
-/// Unknown, lost or on its way out: it is to stop everything and end.
+/// The answer to a node that is unknown, lost or being deleted: it has to stop everything and end.
 fn dismissed(world: &World, acknowledged: Vec<Epoch>) -> Reply {
     let (as_of, floor) = (Epoch(u64::MAX), Epoch(u64::MAX));
     Reply::Desired(Box::new(Desired { as_of, floor, acknowledged, end: true, ..nothing(world) }))
@@ -118,7 +118,7 @@ fn join(tx: &mut Transaction<'_>, mut node: Node, report: &Report) {
     let took = tx.now.wall - node.requested_at;
     tx.emit(Change::NodeChanged { event: NodeEvent::Joined, node: Arc::new(node) });
     tx.world.volatile.renew(id, tx.now.elapsed);
-    // The pool can make nodes: whatever was wrong is over.
+    // The cluster can create nodes again, so whatever was wrong is over.
     let cluster = tx.world.cluster(cluster).expect("a node's cluster outlives it");
     let boot = Some(cluster.boot_after(took));
     if cluster.boot != boot || cluster.backoff != Backoff::default() {
@@ -128,7 +128,7 @@ fn join(tx: &mut Transaction<'_>, mut node: Node, report: &Report) {
     }
 }
 
-/// Brings an attempt that we gave this node up to what the node says of it.
+/// Updates an attempt that was granted to this node to what the node reports about it.
 fn follow_attempt(tx: &mut Transaction<'_>, lease: Lease, report: &Report) {
     let is_its_own = |held: Epoch| held == lease.epoch || is_planted(Bug::OldEpochAccepted);
     match report.attempts.iter().find(|attempt| is_its_own(attempt.epoch)) {
@@ -141,7 +141,7 @@ fn follow_attempt(tx: &mut Transaction<'_>, lease: Lease, report: &Report) {
             };
             attempts::on_member(tx, lease, phase, attempt.spans);
         }
-        // It took this epoch on once, or was told never to, and does not hold it: nothing runs there.
+        // The node accepted this epoch once, or was told never to, and does not hold it: so nothing runs there.
         None if report.floor >= lease.epoch => {
             attempts::on_member(tx, lease, MemberPhase::Exited(Exit::Stopped), None);
         }
@@ -149,12 +149,12 @@ fn follow_attempt(tx: &mut Transaction<'_>, lease: Lease, report: &Report) {
     }
 }
 
-/// What a node should hold: its members of attempts that nothing has decided yet.
+/// What a node should hold: its members of attempts that have no verdict yet.
 pub fn desired_for(world: &World, node: NodeId) -> Desired {
     let node = world.node(node);
     let leases = node.map_or(&[][..], Node::leases);
     let mut assignments = Vec::with_capacity(leases.len());
-    // In the order of their grants: what is held but not ordered any more must never be started.
+    // The leases are in the order of their grants. What is held but no longer assigned must never be started.
     let mut floor = Epoch(0);
     for lease in leases {
         match order_for(world, lease) {
@@ -189,8 +189,8 @@ fn order_for(world: &World, lease: &Lease) -> Option<Assignment> {
     })
 }
 
-/// Until something decides how it ends. When a node is taken away, the first member to end decides that, and
-/// the others still have their time.
+/// Whether the members should keep running: they should until a verdict is set. After an eviction notice, the first
+/// member to end sets the verdict, and the others still have their time.
 fn is_wanted(attempt: &Attempt) -> bool {
     match attempt.verdict {
         None => true,
@@ -199,7 +199,7 @@ fn is_wanted(attempt: &Attempt) -> bool {
     }
 }
 
-/// Where the members are, for one that still has to be prepared. All are up: a lost one decides the attempt.
+/// The addresses of the members, for one that still has to be prepared. All nodes are up: a lost one sets the verdict.
 fn addresses(world: &World, attempt: &Attempt, phase: &MemberPhase) -> Vec<Box<str>> {
     if attempt.members.len() == 1 || *phase != MemberPhase::Ordered {
         return Vec::new();
@@ -208,7 +208,7 @@ fn addresses(world: &World, attempt: &Attempt, phase: &MemberPhase) -> Vec<Box<s
     nodes.map(|node| host(node.map_or("", |node| &node.address))).collect()
 }
 
-/// An address without the port that may be with it.
+/// An address without its port, if it has one.
 fn host(address: &str) -> Box<str> {
     match address.parse::<std::net::SocketAddr>() {
         Ok(socket) => socket.ip().to_string().into(),

@@ -1,4 +1,4 @@
-//! Looking things up in World.
+//! Look-ups in World.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl World {
         self.jobs.values().map(|job| &**job)
     }
 
-    /// How many jobs of a principal wait, wherever.
+    /// How many jobs of a user wait, on any cluster.
     pub fn queued_of(&self, principal: PrincipalId) -> u32 {
         self.index.queued_by_principal.get(&principal).copied().unwrap_or(0)
     }
@@ -50,7 +50,7 @@ impl World {
         self.index.queued_by_workspace.get(&workspace).copied().unwrap_or(0)
     }
 
-    /// Nobody who has none.
+    /// The number of waiting jobs by user. Users without any are not included.
     pub(crate) fn queued_by_principal(&self) -> &BTreeMap<PrincipalId, u32> {
         &self.index.queued_by_principal
     }
@@ -76,14 +76,14 @@ impl World {
         self.accounts.get(&(cluster, principal)).map_or(Use::ZERO, |account| account.used)
     }
 
-    /// How long a run of this principal will probably hold its nodes.
+    /// How long a run of this user will probably hold its nodes.
     pub fn prediction(&self, cluster: ClusterId, principal: PrincipalId) -> Span {
         let account = self.accounts.get(&(cluster, principal));
         account.and_then(Account::prediction).unwrap_or(self.settings.prediction)
     }
 
-    /// Brings the forecast of a cluster up to date: an attempt that takes longer than was thought is given
-    /// twice the time.
+    /// Updates the forecast of a cluster: the predicted duration of an attempt that takes longer than predicted is
+    /// doubled.
     pub(crate) fn foresee(&mut self, cluster: ClusterId, now: Wall) {
         loop {
             let first = self.volatile.forecast.of(cluster).next();
@@ -95,23 +95,23 @@ impl World {
         }
     }
 
-    /// The attempts of a cluster that hold nodes, by when they will probably end.
+    /// The attempts of a cluster that hold nodes, ordered by their predicted end.
     pub(crate) fn releases(&self, cluster: ClusterId) -> impl Iterator<Item = (Wall, &Attempt)> {
         let ends = self.volatile.forecast.of(cluster);
         ends.filter_map(|(end, job)| Some((end, self.jobs.get(&job)?.attempt()?)))
     }
 
-    /// Whether a call about this node is in the outbox.
+    /// Whether the outbox has an effect on this node.
     pub fn has_effect(&self, node: NodeId) -> bool {
         self.effects_by_node.contains_key(&node)
     }
 
-    /// What was set.
+    /// The limits that were set.
     pub fn quota_limits(&self, scope: &QuotaScope) -> Option<&BTreeMap<QuotaName, u64>> {
         self.index.quotas.limits(scope)
     }
 
-    /// The limit that counts: what was set, or else the default.
+    /// The effective limit: the one that was set, or else the default.
     pub fn quota_limit(&self, scope: &QuotaScope, name: &QuotaName) -> Option<u64> {
         self.index.quotas.limit(scope, name, &self.settings.quota)
     }
@@ -128,13 +128,13 @@ impl World {
         self.index.quotas.scope_of(cluster)
     }
 
-    /// The first limit that so many more nodes of this cluster would break.
+    /// The first limit that this many more nodes of the cluster would exceed.
     pub fn quota_short(&self, cluster: &Cluster, nodes: u32) -> Option<QuotaShort> {
         let vcpus = u64::from(nodes) * u64::from(cluster.capacity.vcpus);
         self.index.quotas.short(cluster.id, vcpus, &self.settings.quota)
     }
 
-    /// The first limit that reserving so many more vCPUs would break.
+    /// The first limit that reserving this many more vCPUs would exceed.
     pub(crate) fn quota_short_to_reserve(
         &self,
         scope: &QuotaScope,
@@ -149,15 +149,15 @@ impl World {
         self.index.quotas.room(cluster.id, cluster.capacity.vcpus, &self.settings.quota)
     }
 
-    /// The most nodes that this cluster can ever have under its maximum, the limits and on its hosts, whoever
-    /// else has some: what does not fit into this does not hold back others.
+    /// The most nodes that this cluster can ever have under its maximum, the limits and on its hosts, no matter how
+    /// many nodes other clusters have. A job that needs more than this does not hold back others.
     pub fn ceiling(&self, cluster: &Cluster) -> u32 {
         let (vcpus, defaults) = (cluster.capacity.vcpus, &self.settings.quota);
         let quota = self.index.quotas.ceiling(cluster.id, vcpus, defaults);
         cluster.spec.scale.nodes_max.min(quota).min(self.hosts_ceiling(cluster))
     }
 
-    /// What clusters are to have at least of a limit, in vCPUs.
+    /// How many vCPUs of a limit the minimums of the clusters require.
     pub fn quota_minimum(&self, scope: &QuotaScope, name: &QuotaName) -> u64 {
         let counts = |cluster: &&Cluster| {
             self.quota_scope_of(cluster.id).is_some_and(|own| **own == *scope)
@@ -169,12 +169,12 @@ impl World {
         self.clusters().filter(counts).map(minimum).sum()
     }
 
-    /// Clusters of a region that have reserved more than so many vCPUs.
+    /// The clusters of a region that have reserved more than this many vCPUs.
     pub(crate) fn clusters_beyond(&self, scope: &QuotaScope, vcpus: u64) -> Vec<ClusterId> {
         self.index.quotas.clusters_beyond(scope, vcpus)
     }
 
-    /// What is still to be done outside, oldest first.
+    /// The effects that are still to be carried out, oldest first.
     pub fn effects(&self) -> impl Iterator<Item = &Effect> {
         self.effects.values()
     }
@@ -204,7 +204,7 @@ impl World {
         self.index.clusters_by_name.get(&key).and_then(|id| self.cluster(*id))
     }
 
-    /// Whether a compute of another workspace keeps a new one from having this name.
+    /// Whether a compute of another workspace already has this name.
     pub fn is_name_taken(&self, location: &str, name: &str) -> bool {
         match self.settings.cluster_names {
             ClusterNames::UniqueInWorkspace => false,
@@ -215,7 +215,8 @@ impl World {
         }
     }
 
-    /// Whether a region is known, or something is there already: what was made before regions were checked goes on.
+    /// Whether a region is known, or already in use: resources that were created before regions were checked still
+    /// work.
     pub fn is_region(&self, location: &str) -> bool {
         let is_it = |name: &str| name.eq_ignore_ascii_case(location);
         self.settings.regions.contains(location)
@@ -235,12 +236,12 @@ impl World {
         found.into_iter().find(|job| job.name.eq_ignore_ascii_case(name))
     }
 
-    /// The pool of a cluster: who waits, who runs, which nodes there are.
+    /// The index of a cluster: its waiting jobs, its running jobs and its nodes.
     pub fn cluster_index(&self, cluster: ClusterId) -> Option<&ClusterIndex> {
         self.index.clusters.get(&cluster)
     }
 
-    /// Nodes whose agent has not reported `timeout` after they were asked for.
+    /// Nodes whose agent has not reported within `timeout` after they were requested.
     pub(crate) fn overdue_boots(&self, now: Wall, timeout: Span) -> Vec<NodeId> {
         self.index
             .boots
@@ -254,7 +255,7 @@ impl World {
         self.index.boots.first().map(|(at, _)| *at + self.settings.boot_timeout)
     }
 
-    /// The latest time that was decided by.
+    /// The latest time that a decision was based on.
     pub fn last_wall(&self) -> Wall {
         self.last_wall
     }
@@ -273,7 +274,7 @@ impl World {
         &self.governance
     }
 
-    /// Hosts and tickets to join.
+    /// Hosts and join tokens.
     pub fn hosts(&self) -> &Hosts {
         &self.hosts
     }
@@ -283,13 +284,14 @@ impl World {
         self.index.nodes_by_host.of(host)
     }
 
-    /// Where a cluster is.
+    /// The scope of a cluster.
     pub fn scope_of(&self, cluster: &Cluster) -> Scope {
-        let home = self.workspaces.get(&cluster.workspace).expect("a cluster's workspace stays");
+        let home =
+            self.workspaces.get(&cluster.workspace).expect("a workspace outlives its clusters");
         Scope::compute(&home.key, cluster.name.as_str())
     }
 
-    /// The lock that keeps a cluster from growing.
+    /// The lock that prevents a cluster from growing.
     pub fn lock_on_growth(&self, cluster: &Cluster) -> Option<&Lock> {
         if !self.governance.has_locks() {
             return None;
@@ -298,7 +300,7 @@ impl World {
         self.governance.against_scaling(&self.scope_of(cluster), network.as_ref())
     }
 
-    /// By name.
+    /// The clusters of a workspace, ordered by name.
     pub fn clusters_of(&self, workspace: WorkspaceId) -> impl Iterator<Item = &Cluster> {
         let names = self.index.clusters_by_name.range((workspace, String::new())..);
         let own = names.take_while(move |((home, _), _)| *home == workspace);
@@ -311,7 +313,7 @@ impl World {
             .filter(|workspace| Scope::workspace(&workspace.key).parent().as_ref() == Some(group))
     }
 
-    /// Every cluster that is there, or whose network is, wants another look.
+    /// Marks every cluster within this scope, or with a network within it, to be decided about again.
     pub(crate) fn touch_within(&mut self, scope: &Scope) {
         let is_there = |cluster: &&Cluster| {
             let network = cluster.spec.network_group();
@@ -324,12 +326,12 @@ impl World {
         }
     }
 
-    /// What keeps the store from taking new work, as the driver has said last.
+    /// Why the store cannot accept new work, as last set by the driver.
     pub fn store_trouble(&self) -> Option<StoreTrouble> {
         self.volatile.store_trouble
     }
 
-    /// The driver says this before a step. When it begins or ends, every cluster is looked at again.
+    /// Set by the driver before a step. When trouble begins or ends, every cluster is decided about again.
     pub fn set_store_trouble(&mut self, trouble: Option<StoreTrouble>) {
         let before = std::mem::replace(&mut self.volatile.store_trouble, trouble);
         if before.is_some() != trouble.is_some() {
@@ -338,8 +340,8 @@ impl World {
         }
     }
 
-    /// The first difference between two Worlds that should be the same, in words. Settings, volatile parts
-    /// and the unused rest of the id sequence do not count.
+    /// Describes the first difference between two Worlds that should be equal. Settings, volatile parts and the unused
+    /// rest of the ID sequence are ignored.
     pub fn difference(&self, other: &World) -> Option<String> {
         fn first<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
             what: &str,
@@ -364,8 +366,10 @@ impl World {
             .or_else(|| {
                 (self.governance != other.governance).then(|| "groups and locks differ".to_owned())
             })
-            .or_else(|| (self.hosts != other.hosts).then(|| "hosts and tickets differ".to_owned()))
-            .or_else(|| first("pool", &self.index.clusters, &other.index.clusters))
+            .or_else(|| {
+                (self.hosts != other.hosts).then(|| "hosts and join tokens differ".to_owned())
+            })
+            .or_else(|| first("index of cluster", &self.index.clusters, &other.index.clusters))
             .or_else(|| (self.index != other.index).then(|| "the indexes differ".to_owned()))
     }
 }

@@ -1,11 +1,11 @@
-//! The books of hosts: which nodes are on each, and what they take together.
+//! Which nodes are on each host, and how much of it they take together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::NodeId;
 use crate::model::{Capacity, HostName, Node};
 
-/// The nodes of one host, in flight included, and what they take of it.
+/// The nodes of one host, including those in flight, and how much of it they take.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostNodes {
     pub nodes: BTreeSet<NodeId>,

@@ -6,18 +6,18 @@ use super::World;
 use crate::model::{Capacity, Cluster, Host, HostName};
 
 impl World {
-    /// Whether the server's own machine takes nodes beyond what it has.
+    /// Whether the server's own host takes nodes beyond its capacity.
     pub fn is_boundless(&self) -> bool {
         self.settings.over_commit && self.is_open(&HostName::local())
     }
 
-    /// Whether this host takes new nodes, and its nodes new jobs. The server's own machine does before anybody
-    /// has measured it.
+    /// Whether this host takes new nodes, and its nodes new jobs. The server's own host does even before it has been
+    /// measured.
     pub fn is_open(&self, host: &HostName) -> bool {
         !self.hosts.is_any_closed() || self.hosts.host(host).is_none_or(|host| host.state.is_open())
     }
 
-    /// The hosts that take new nodes of this cluster: joined ones, then the server's own machine.
+    /// The hosts that take new nodes of this cluster: joined hosts, then the server's own.
     pub fn takers(&self, cluster: &Cluster) -> Vec<&Arc<Host>> {
         if self.hosts.is_empty() {
             return Vec::new();
@@ -28,7 +28,7 @@ impl World {
         takers
     }
 
-    /// What is left of a host, nodes in flight counted.
+    /// The remaining capacity of a host, counting nodes in flight as used.
     pub fn room_on(&self, host: &Host) -> Capacity {
         let used =
             self.host_nodes(&host.name).map_or(Capacity::default(), |host_nodes| host_nodes.used);
@@ -46,8 +46,8 @@ impl World {
         rooms.fold(0, u32::saturating_add)
     }
 
-    /// The most nodes that the hosts can have of this cluster, whoever else has some there. Those on hosts that
-    /// take no new ones are there too.
+    /// The most nodes of this cluster that the hosts can hold, no matter how many nodes other clusters have there.
+    /// Existing nodes on hosts that take no new ones are included.
     pub(super) fn hosts_ceiling(&self, cluster: &Cluster) -> u32 {
         if self.is_boundless() {
             return u32::MAX;
@@ -61,8 +61,8 @@ impl World {
         most.fold(elsewhere, u32::saturating_add)
     }
 
-    /// The most nodes that one job on this cluster can ever have: all of them on one host, as nodes of different
-    /// hosts do not reach each other. What needs more does not hold back others.
+    /// The most nodes that one job on this cluster can ever have: all of them must be on one host, because nodes on
+    /// different hosts cannot reach each other. A job that needs more does not hold back others.
     pub fn reach(&self, cluster: &Cluster) -> u32 {
         let ceiling = self.ceiling(cluster);
         if self.is_boundless() {

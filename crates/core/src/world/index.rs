@@ -1,4 +1,4 @@
-//! The ordered indexes of World, kept in step with every record.
+//! The ordered indexes of World, updated with every record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
@@ -20,22 +20,22 @@ pub(super) struct Index {
     pub(super) principals: BTreeMap<Box<str>, PrincipalId>,
     pub(super) workspaces: BTreeMap<WorkspaceKey, WorkspaceId>,
     pub(super) clusters_by_name: BTreeMap<(WorkspaceId, String), ClusterId>,
-    /// More than one where names are unique within a workspace only.
+    /// More than one if names are unique only within a workspace.
     pub(super) clusters_by_region: BTreeMap<(String, String), BTreeSet<ClusterId>>,
     pub(super) nodes_by_name: BTreeMap<Arc<str>, NodeId>,
-    /// By a hash of the name, as a million names are as large as all the rest.
+    /// By a hash of the name, because a million names would take as much memory as everything else.
     pub(super) jobs_by_name: BTreeSet<(WorkspaceId, u64, JobId)>,
     pub(super) clusters: BTreeMap<ClusterId, ClusterIndex>,
-    /// How many jobs wait; nobody who has none.
+    /// The number of waiting jobs by user. Users without any are not included.
     pub(super) queued_by_principal: BTreeMap<PrincipalId, u32>,
     pub(super) queued_by_workspace: BTreeMap<WorkspaceId, u32>,
     pub(super) quotas: Quotas,
     pub(super) nodes_by_host: NodesByHost,
-    /// Nodes that have not reported yet, by when they were asked for.
+    /// Nodes that have not reported yet, by the time of their request.
     pub(super) boots: BTreeSet<(Wall, NodeId)>,
 }
 
-/// Names are compared without case, and so are their hashes. Only ever compared with hashes of this process.
+/// The hash of a name, ignoring case. It is only compared with hashes from the same process.
 pub(super) fn name_hash(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     for byte in name.bytes() {
@@ -44,44 +44,44 @@ pub(super) fn name_hash(name: &str) -> u64 {
     hasher.finish()
 }
 
-/// The jobs and nodes of one cluster, sorted by what they are doing.
+/// The jobs and nodes of one cluster, grouped by what they are doing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterIndex {
     pub queue: Queue,
     pub active: BTreeSet<JobId>,
-    /// By when they were asked for.
+    /// Nodes that are starting, by the time of their request.
     pub pending: BTreeSet<(Wall, NodeId)>,
-    /// By since when: the first goes first.
+    /// Idle nodes by when they became idle. The first is deleted first.
     pub idle: BTreeSet<(Wall, NodeId)>,
-    /// The same in the order in which they are used again, the best last: the most recently used, and last
-    /// of all those that have never served, as they would be missed least.
+    /// Idle nodes in ascending order of preference for the next job: the most recently used are preferred, and nodes
+    /// that have never run a job most of all, because they would be missed least.
     pub reuse: BTreeSet<(bool, Wall, NodeId)>,
-    /// Those of them whose time is billed as the minimum's.
+    /// Idle nodes whose time is billed to the cluster's minimum.
     pub floor: BTreeSet<NodeId>,
-    /// Held in parts, with some room left: the tightest first.
+    /// Shared nodes with some room left, those with the least room first.
     pub partial: BTreeSet<(Capacity, NodeId)>,
-    /// All that hold a job, in part or as a whole.
+    /// All nodes that hold a job, in part or as a whole.
     pub leased: BTreeSet<NodeId>,
-    /// Idle on hosts that are not open: still there, but nobody starts on them.
+    /// Idle nodes on hosts that are not open: they exist, but no job starts on them.
     pub parked: BTreeSet<(Wall, NodeId)>,
-    /// How many nodes there are on each host.
+    /// The number of nodes on each host.
     pub hosts: BTreeMap<HostName, u32>,
-    /// Leaving or unusable: not ours to use, but still there and still paid for.
+    /// Leaving or unusable nodes: they cannot be used, but still exist and are still billed.
     pub going: BTreeSet<NodeId>,
 }
 
 impl ClusterIndex {
-    /// Nodes that serve or will serve.
+    /// Nodes that run jobs or will.
     pub fn alive(&self) -> u32 {
         count(self.pending.len() + self.idle.len() + self.leased.len())
     }
 
-    /// Nodes that exist or may exist: what the maximum, the quota and the bill count.
+    /// Nodes that exist or may exist, which the maximum, the quota and the bill count.
     pub fn existing(&self) -> u32 {
         self.alive() + count(self.going.len() + self.parked.len())
     }
 
-    /// Nodes that the waiting jobs would fill, leaving out jobs that do not fit into `nodes_max`.
+    /// How many nodes the waiting jobs would fill, not counting jobs that need more than `nodes_max`.
     pub fn waiting_nodes(&self, nodes_max: u32, node: Capacity) -> u64 {
         let fitting = self.queue.shapes().iter().take_while(|(shape, _)| shape.nodes <= nodes_max);
         nodes_for_all(fitting, node)
@@ -93,14 +93,14 @@ impl ClusterIndex {
 }
 
 pub(super) fn count(length: usize) -> u32 {
-    u32::try_from(length).expect("a pool has far fewer than 2^32 nodes")
+    u32::try_from(length).expect("a cluster has far fewer than 2^32 nodes")
 }
 
 impl Index {
     pub(super) fn insert_cluster(&mut self, cluster: &Cluster, subscription: &str) {
         let (by_name, by_region) = cluster_keys(cluster);
         self.clusters_by_name.insert(by_name, cluster.id);
-        // The service's own pools are called alike in every workspace.
+        // Serverless clusters have the same names in every workspace.
         if !cluster.is_serverless() {
             self.clusters_by_region.entry(by_region).or_default().insert(cluster.id);
         }
@@ -121,7 +121,7 @@ impl Index {
         self.quotas.unreserve(cluster.id);
     }
 
-    /// `used` is what the job's principal has used of the pool.
+    /// `used` is how much of the cluster the job's user has used.
     pub(super) fn insert_job(&mut self, job: &Job, used: Use) {
         let index = self.clusters.entry(job.cluster).or_default();
         if job.phase() == JobPhase::Queued {
@@ -153,7 +153,7 @@ impl Index {
         self.jobs_by_name.remove(&(job.workspace, name_hash(&job.name), job.id));
     }
 
-    /// The node is there: it has a name and counts for the quota until it is gone.
+    /// Adds a node that now exists: it has a name and counts towards the quota until it is deleted.
     pub(super) fn admit_node(&mut self, node: &Node) {
         self.nodes_by_name.insert(Arc::clone(&node.name), node.id);
         self.nodes_by_host.admit(node);
@@ -177,7 +177,7 @@ impl Index {
         self.quotas.give_back(node.cluster, node.capacity.vcpus);
     }
 
-    /// `is_open` says whether its host is.
+    /// `is_open` is whether its host is open.
     pub(super) fn insert_node(&mut self, node: &Node, is_open: bool) {
         let index = self.clusters.entry(node.cluster).or_default();
         match &node.state {
@@ -246,7 +246,7 @@ fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
     }
 }
 
-/// Nothing runs without a core and some memory.
+/// No job can run without a core and some memory.
 fn has_room(room: Capacity) -> bool {
     room.vcpus > 0 && room.memory_mb > 0
 }

@@ -1,8 +1,9 @@
-//! Who waits in a pool, in the order in which they are served: priority, then those whose node was taken away by
-//! their arrival, then fair share between principals, then arrival.
+//! The waiting jobs of a cluster, in the order in which they are served. They are ordered by priority; within a
+//! priority evicted jobs come first, in the order of their arrival, then the users with the least recent use, then
+//! arrival order.
 //!
-//! Jobs are kept by priority, principal and shape. All jobs of one principal and shape are alike to a
-//! decision, so whoever looks for one that fits walks shapes, not jobs.
+//! Jobs are grouped by priority, user and shape. To a decision all jobs of one user and shape are alike, so the search
+//! for a job that fits goes through shapes rather than through jobs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +13,14 @@ use crate::model::{Capacity, Job, Priority, Shape, Use};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Who is served first comes first.
+    /// The classes in the order in which they are served.
     classes: BTreeMap<Rank, Class>,
-    /// How many jobs there are of each shape.
+    /// The number of jobs of each shape.
     shapes: BTreeMap<Shape, u32>,
     jobs: usize,
 }
 
-/// The highest priority first; of one priority, first those whose node was taken away.
+/// The highest priority comes first; within a priority, evicted jobs come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     priority: Reverse<Priority>,
@@ -31,7 +32,7 @@ impl Rank {
         Rank { priority: Reverse(job.priority), is_new: !job.is_returned }
     }
 
-    /// What counts of a principal's use. Returned jobs had their turn already: only their arrival counts.
+    /// The use by which users are ordered. Evicted jobs had their turn already, so for them only arrival counts.
     fn counted(self, used: Use) -> Use {
         if self.is_new { used } else { Use::default() }
     }
@@ -41,12 +42,12 @@ impl Rank {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Class {
     lines: BTreeMap<PrincipalId, Line>,
-    /// Whoever has used least goes first; between equals, whoever came first.
+    /// The user with the least use comes first; among equals, the one whose first job arrived earlier.
     order: BTreeSet<(Use, JobId, PrincipalId)>,
 }
 
 impl Class {
-    /// One of each kind of job, principal by principal.
+    /// One job of each kind, user by user.
     fn by_share(&self) -> impl Iterator<Item = Candidate> {
         self.order.iter().flat_map(|(_, _, principal)| self.lines[principal].kinds(*principal))
     }
@@ -58,7 +59,7 @@ impl Class {
     }
 }
 
-/// The jobs of one principal. Never empty.
+/// The jobs of one user. Never empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Line {
     used: Use,
@@ -70,7 +71,7 @@ impl Line {
         self.by_shape.values().filter_map(|jobs| jobs.first().copied()).min()
     }
 
-    /// One of each shape, by arrival.
+    /// One job of each shape, by arrival.
     fn kinds(&self, principal: PrincipalId) -> Vec<Candidate> {
         let first = |(shape, jobs): (&Shape, &BTreeSet<JobId>)| {
             let (job, shape, count) = (*jobs.first()?, *shape, jobs.len());
@@ -82,13 +83,13 @@ impl Line {
     }
 }
 
-/// The first of all jobs that are alike.
+/// The first of several jobs that are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     pub job: JobId,
     pub principal: PrincipalId,
     pub shape: Shape,
-    /// How many there are.
+    /// The number of jobs that are alike.
     pub count: usize,
 }
 
@@ -107,7 +108,7 @@ impl Queue {
         jobs.is_some_and(|jobs| jobs.contains(&job.id))
     }
 
-    /// How many jobs there are of each shape.
+    /// The number of jobs of each shape.
     pub fn shapes(&self) -> &BTreeMap<Shape, u32> {
         &self.shapes
     }
@@ -153,7 +154,7 @@ impl Queue {
         if class.lines.is_empty() {
             self.classes.remove(&Rank::of(job));
         }
-        let left = self.shapes.get_mut(&shape).expect("counted when it came");
+        let left = self.shapes.get_mut(&shape).expect("counted when it was queued");
         *left -= 1;
         if *left == 0 {
             self.shapes.remove(&shape);
@@ -162,7 +163,7 @@ impl Queue {
         true
     }
 
-    /// A principal has used more, or less than was thought.
+    /// The use of a user has changed, or turned out to be less than predicted.
     pub(super) fn set_used(&mut self, principal: PrincipalId, used: Use) {
         for (rank, class) in &mut self.classes {
             let used = rank.counted(used);
@@ -174,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// One of each kind of job, in the order in which they are served.
+    /// One job of each kind, in the order in which they are served.
     pub fn candidates(&self) -> impl Iterator<Item = Candidate> {
         self.classes.iter().flat_map(|(rank, class)| {
             let returned = (!rank.is_new).then(|| class.by_arrival());
@@ -183,7 +184,7 @@ impl Queue {
         })
     }
 
-    /// The jobs in the order of their arrival, whatever their rank.
+    /// All jobs in the order of their arrival, regardless of rank.
     pub fn ids(&self) -> Vec<JobId> {
         let lines = self.classes.values().flat_map(|class| class.lines.values());
         let mut ids: Vec<JobId> =
@@ -192,8 +193,8 @@ impl Queue {
         ids
     }
 
-    /// Who would be served before this job: those of higher rank, those of principals that have used less, and
-    /// the principal's own earlier ones. Jobs that cannot fit into `nodes_max` do not count.
+    /// The jobs that would be served before this one: those of higher rank, those of users with less use, and the
+    /// user's own earlier ones. Jobs that need more than `nodes_max` do not count.
     pub fn ahead_of(&self, job: &Job, nodes_max: u32, node: Capacity) -> Ahead {
         let mut ahead = Ahead::default();
         let mut shapes = self.shapes_ahead_of(job, nodes_max, &mut ahead);
@@ -202,7 +203,7 @@ impl Queue {
         ahead
     }
 
-    /// How many of each shape. What parts of nodes they need is put together over all of them, as when they are placed.
+    /// The number of such jobs by shape. The shares of nodes that they need are combined, as when they are placed.
     fn shapes_ahead_of(
         &self,
         job: &Job,
@@ -214,7 +215,7 @@ impl Queue {
         for (rank, class) in self.classes.range(..=own) {
             for (_, _, principal) in &class.order {
                 let is_own = *rank == own && *principal == job.principal;
-                // Between returned jobs nothing but their arrival counts.
+                // Among evicted jobs, only arrival counts.
                 let is_earlier = is_own || (*rank == own && !own.is_new);
                 let before = if is_earlier { job.id } else { JobId(u64::MAX) };
                 for (shape, ids) in class.lines[principal].by_shape.range(..=widest(nodes_max)) {
@@ -237,18 +238,18 @@ fn widest(nodes: u32) -> Shape {
     Shape { nodes, share }
 }
 
-/// Jobs that are served before another, and the nodes that they and it will fill.
+/// The jobs that are served before another, and the number of nodes that they and it will fill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ahead {
     pub jobs: usize,
-    /// With those of the job itself.
+    /// Includes the nodes of the job itself.
     pub nodes: u64,
-    /// The first of all.
+    /// The job that is served first.
     pub first: Option<JobId>,
 }
 
 impl Ahead {
-    /// How many they are.
+    /// Adds these jobs, and returns how many they are.
     fn add<'q>(&mut self, ids: impl Iterator<Item = &'q JobId> + Clone) -> u32 {
         let Some(first) = ids.clone().next() else { return 0 };
         self.first.get_or_insert(*first);
@@ -258,7 +259,7 @@ impl Ahead {
     }
 }
 
-/// Nodes that all of them fill when they run together: one sum for whoever asks, a job or its pool.
+/// The number of nodes that all of them fill when they run together. Jobs and clusters use the same sum.
 pub(super) fn nodes_for_all<'s>(
     shapes: impl Iterator<Item = (&'s Shape, &'s u32)>,
     node: Capacity,
@@ -266,7 +267,7 @@ pub(super) fn nodes_for_all<'s>(
     shapes.map(|(shape, jobs)| nodes_for(*shape, *jobs, node)).sum()
 }
 
-/// Nodes that so many jobs of a shape fill when they run together.
+/// The number of nodes that this many jobs of a shape fill when they run together.
 pub(crate) fn nodes_for(shape: Shape, jobs: u32, node: Capacity) -> u64 {
     let members = u64::from(shape.nodes) * u64::from(jobs);
     match shape.share {

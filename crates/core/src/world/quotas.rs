@@ -1,4 +1,4 @@
-//! The books of quota: what is reserved and what is used, by region and by name.
+//! Quota accounting: what is reserved and what is used, by region and by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use crate::ids::ClusterId;
 use crate::model::{Cluster, DefaultLimits, Quota, QuotaName, QuotaScope};
 
-/// vCPUs that clusters have reserved, and that their nodes use.
+/// The vCPUs that clusters have reserved, and those that their nodes use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaUse {
     pub reserved: u64,
     pub used: u64,
 }
 
-/// A limit that leaves no room, or too little.
+/// A limit that leaves too little room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaShort {
     pub name: QuotaName,
     pub limit: u64,
-    /// What is taken of it now.
+    /// How much of it is taken now.
     pub taken: u64,
 }
 
@@ -27,17 +27,17 @@ pub(super) struct Quotas {
     limits: BTreeMap<QuotaScope, BTreeMap<QuotaName, u64>>,
     uses: Uses,
     bookings: BTreeMap<ClusterId, Booking>,
-    /// Clusters by how much their nodes can come to.
+    /// Clusters by how many vCPUs their nodes can use at most.
     reserves: BTreeMap<QuotaScope, BTreeSet<(u64, ClusterId)>>,
 }
 
-/// What one cluster counts towards.
+/// The limits that one cluster counts towards, and how much.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Booking {
     scope: Arc<QuotaScope>,
     names: Vec<QuotaName>,
     reserved: u64,
-    /// As much as its nodes can come to: more than is reserved where nothing is.
+    /// How many vCPUs its nodes can use at most. This is more than the reservation if nothing is reserved.
     reach: u64,
     used: u64,
 }
@@ -55,7 +55,7 @@ impl Quotas {
         self.limits.get(scope)
     }
 
-    /// What was set, or else the default.
+    /// The limit that was set, or else the default.
     pub(super) fn limit(
         &self,
         scope: &QuotaScope,
@@ -70,7 +70,7 @@ impl Quotas {
         self.uses.get(scope)
     }
 
-    /// Every scope that has a limit or a use.
+    /// Every scope that has a limit or any use.
     pub(super) fn scopes(&self) -> impl Iterator<Item = &QuotaScope> {
         let without_use = self.limits.keys().filter(|scope| !self.uses.contains_key(scope));
         self.uses.keys().chain(without_use)
@@ -103,7 +103,7 @@ impl Quotas {
         post(&mut self.uses, booking, |sum| sum.reserved += reserved);
     }
 
-    /// The reservation ends; what nodes use stays until they are gone.
+    /// Ends the reservation. What nodes use counts until they are deleted.
     pub(super) fn unreserve(&mut self, cluster: ClusterId) {
         let Some(booking) = self.bookings.get_mut(&cluster) else { return };
         let reserved = std::mem::take(&mut booking.reserved);
@@ -135,7 +135,7 @@ impl Quotas {
         });
     }
 
-    /// The first limit that so many more vCPUs of this cluster would break.
+    /// The first limit that this many more vCPUs of the cluster would exceed.
     pub(super) fn short(
         &self,
         cluster: ClusterId,
@@ -146,7 +146,7 @@ impl Quotas {
         self.shortage((&booking.scope, &booking.names), defaults, vcpus, |sum| sum.used)
     }
 
-    /// The first limit that reserving so many more vCPUs would break.
+    /// The first limit that reserving this many more vCPUs would exceed.
     pub(super) fn short_to_reserve(
         &self,
         scope: &QuotaScope,
@@ -176,12 +176,12 @@ impl Quotas {
         })
     }
 
-    /// How many more nodes of so many vCPUs the limits leave room for.
+    /// How many more nodes with this many vCPUs the limits leave room for.
     pub(super) fn room(&self, cluster: ClusterId, vcpus: u32, defaults: &DefaultLimits) -> u32 {
         self.nodes_within(cluster, vcpus, defaults, |sum| sum.used)
     }
 
-    /// How many nodes of so many vCPUs the limits would leave room for if nobody used any.
+    /// How many nodes with this many vCPUs the limits would leave room for if no other node used any.
     pub(super) fn ceiling(&self, cluster: ClusterId, vcpus: u32, defaults: &DefaultLimits) -> u32 {
         self.nodes_within(cluster, vcpus, defaults, |_| 0)
     }

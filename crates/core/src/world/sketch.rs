@@ -1,5 +1,5 @@
-//! A World to try requests on: everything that a request for a workspace or a cluster is checked against,
-//! and nothing that runs. It costs what there is of clusters and workspaces, never of jobs or nodes.
+//! A World on which requests are tried: it has everything that a request for a workspace or a cluster is checked
+//! against, but no jobs and nodes. So its cost depends on the number of clusters and workspaces only.
 
 use std::sync::Arc;
 

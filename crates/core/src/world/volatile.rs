@@ -1,8 +1,7 @@
-//! What World knows only while it runs: lease renewals, when attempts will probably end, and what to look
-//! at next.
+//! What World knows only while it runs: lease renewals, the predicted ends of attempts, and what to visit next.
 //!
-//! None of this is a row or an event. After a restart every lease counts as just renewed and every cluster
-//! is looked at once.
+//! None of this is a row or an event. After a restart every lease counts as just renewed, and every cluster is visited
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,12 +15,12 @@ use crate::time::{Elapsed, Span, Wall};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Volatile {
     renewed: BTreeMap<NodeId, Elapsed>,
-    /// The same, oldest first.
+    /// The renewals, oldest first.
     by_renewal: BTreeSet<(Elapsed, NodeId)>,
-    /// Clusters that something happened to since they were last decided about.
+    /// Clusters that were touched since the last decision about them.
     dirty: BTreeSet<ClusterId>,
-    /// Clusters whose first job needs its nodes on one of several hosts: what other clusters leave of these decides
-    /// on which, and so which of their own nodes are in the way.
+    /// Clusters whose first job needs its nodes on one of several hosts. Which host that is, and so which of their own
+    /// nodes block the job, depends on the room that other clusters leave.
     choosing: BTreeSet<ClusterId>,
     wakes: BTreeSet<(Wall, ClusterId)>,
     wake_of: BTreeMap<ClusterId, Wall>,
@@ -31,7 +30,7 @@ pub(crate) struct Volatile {
 }
 
 impl Volatile {
-    /// What was promised for longer, by an earlier controller, stays promised.
+    /// Renews a lease, but never shortens a longer one that an earlier server granted.
     pub(crate) fn renew(&mut self, node: NodeId, at: Elapsed) {
         let before = self.renewed_at(node);
         if before.is_some_and(|before| before >= at) {
@@ -85,7 +84,7 @@ impl Volatile {
         };
     }
 
-    /// A node came to a host or left it.
+    /// A node was created on a host or deleted from it.
     pub(crate) fn touch_choosing(&mut self) {
         self.dirty.extend(&self.choosing);
     }
@@ -108,7 +107,7 @@ impl Volatile {
         }
     }
 
-    /// The clusters to decide about now, by id: touched ones and those whose timer is due.
+    /// The clusters to decide about now, by ID: those that were touched and those whose timer is due.
     pub(crate) fn due(&self, now: Wall) -> Vec<ClusterId> {
         let timers = self.wakes.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id);
         let mut due: Vec<ClusterId> = timers.chain(self.dirty.iter().copied()).collect();
@@ -122,8 +121,8 @@ impl Volatile {
     }
 }
 
-/// When attempts will probably end, by cluster. An entry in the past stands for an attempt that takes longer
-/// than was thought: `World::foresee` moves it on.
+/// The predicted ends of attempts, by cluster. An entry in the past belongs to an attempt that takes longer than
+/// predicted; `World::foresee` moves it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Forecast {
     ends: BTreeSet<(ClusterId, Wall, JobId)>,
@@ -144,20 +143,20 @@ impl Forecast {
         }
     }
 
-    /// The cluster's attempts by when they will probably end.
+    /// The cluster's attempts, ordered by their predicted end.
     pub(crate) fn of(&self, cluster: ClusterId) -> impl Iterator<Item = (Wall, JobId)> {
         let range = (cluster, Wall(0), JobId(0))..=(cluster, Wall(u64::MAX), JobId(u64::MAX));
         self.ends.range(range).map(|(_, end, job)| (*end, *job))
     }
 }
 
-/// What clusters of a region have in common that count towards the same limits.
+/// Identifies clusters of a region that count towards the same limits.
 pub(crate) type QuotaLine = (Tier, Arc<str>);
-/// A cluster that would grow, by its first job.
+/// A cluster that should grow, ordered by its first waiting job.
 pub(crate) type GrowthRequest = (JobId, ClusterId);
 
-/// Clusters that would grow if the quota let them, by region and line: the one whose first job came first is
-/// served first.
+/// Clusters that would grow if the quota allowed it, by region and line. The cluster whose first waiting job arrived
+/// earliest is served first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GrowthQueue {
     by_scope: BTreeMap<QuotaScope, BTreeMap<QuotaLine, BTreeSet<GrowthRequest>>>,
@@ -182,7 +181,7 @@ impl GrowthQueue {
         self.changed.insert(scope.clone());
     }
 
-    /// Every region in which somebody would grow.
+    /// Marks every region in which a cluster would grow.
     pub(crate) fn reconsider_all(&mut self, is_needed: bool) {
         if is_needed {
             self.changed.extend(self.by_scope.keys().cloned());
@@ -206,7 +205,7 @@ impl GrowthQueue {
         }
     }
 
-    /// The first wish of a region after `after` on a line that `is_open`.
+    /// The first request of a region after `after`, on a line for which `is_open` holds.
     pub(crate) fn next(
         &self,
         scope: &QuotaScope,
