@@ -255,7 +255,7 @@ def test_a_patch_cannot_change_what_is_fixed_for_life(call, pool, inner, word):
         assert refused.status_code == 400, refused.text
         said = refused.json()["error"]["message"]
         assert f"{word} cannot be changed after creation" in said, said
-        assert "create it anew" in said
+        assert "create it again" in said
     # Clients of api-version 2020-08-01 leave out the inner properties.
     assert call("PATCH", POOL, {"properties": inner}).status_code == 400
     after = call("GET", POOL).json()["properties"]["properties"]

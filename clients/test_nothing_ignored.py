@@ -72,7 +72,7 @@ def test_a_plain_cluster_has_no_note(ml_client):
         ({"queueSettings": {"jobTier": "Spot"}}, "compute 'contrary-cpu' is dedicated"),
         (
             {"identity": {"identityType": "Managed", "clientId": "11111111-aaaa"}},
-            "clientId is '11111111-aaaa', which no identity of compute 'contrary-cpu' has",
+            "clientId is '11111111-aaaa', which is no identity of compute 'contrary-cpu'",
         ),
     ],
 )

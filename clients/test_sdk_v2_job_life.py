@@ -134,7 +134,7 @@ def test_identities_and_git_properties_are_shown_back(
     assert "asks for a managed identity, but" in shown["properties"]["muster.note"]
     # Whoever names an identity would be surprised by another, or by none.
     named = ManagedIdentityConfiguration(client_id="c0ffee")
-    with pytest.raises(HttpResponseError, match="clientId is 'c0ffee', which no identity"):
+    with pytest.raises(HttpResponseError, match="clientId is 'c0ffee', which is no identity"):
         submit(ml_client, job_environment, identity=named)
 
 

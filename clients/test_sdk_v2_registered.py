@@ -41,7 +41,7 @@ def test_outputs_become_assets_once_each(ml_client, cluster, environment, tmp_pa
     listed = sorted(one.version for one in ml_client.data.list(name=f"table-{name}"))
     assert listed == ["1", "2"], "each job's once"
 
-    with pytest.raises(HttpResponseError, match="versions are never changed"):
+    with pytest.raises(HttpResponseError, match="versions cannot be changed"):
         ml_client.jobs.create_or_update(job_of(name, version="7"))
 
     reads = command(

@@ -1,4 +1,4 @@
-//! What users ask for: checked against the model, then changed, or refused with nothing changed.
+//! Requests of users: each is checked against the model and applied, or refused without changing anything.
 
 pub(crate) mod access;
 pub(crate) mod asset;
@@ -31,7 +31,7 @@ use crate::model::{
 use crate::step::Transaction;
 use crate::world::World;
 
-/// The caller's id, recorded when seen for the first time.
+/// The caller's ID. A caller who is seen for the first time is recorded.
 fn principal(tx: &mut Transaction<'_>, caller: &Caller) -> PrincipalId {
     if let Some(id) = tx.world.principal_id(&caller.object_id) {
         return id;
@@ -60,7 +60,7 @@ fn find_workspace<'t>(
     })
 }
 
-/// The workspace of something that is made or changed in it, if that may be.
+/// The workspace in which something is to be created or changed, if that is allowed.
 fn workspace_to_change(
     tx: &Transaction<'_>,
     key: &WorkspaceKey,
@@ -68,7 +68,7 @@ fn workspace_to_change(
 ) -> Result<WorkspaceId, Refused> {
     let home = find_workspace(tx, key)?;
     if home.deletion.is_some() {
-        let message = format!("workspace '{}' is being deleted; make another one", key.name);
+        let message = format!("workspace '{}' is being deleted; create another one", key.name);
         return Err(Refused::conflict("workspace", message));
     }
     match tx.world.governance().against_change(&Scope::workspace(key)) {
@@ -90,7 +90,7 @@ fn start_operation(tx: &mut Transaction<'_>, id: OperationId, scope: Scope, kind
     }));
 }
 
-/// Something new can be only where there is a region.
+/// Resources can only be created in a known region.
 pub fn check_region(world: &World, location: &str) -> Result<(), Refused> {
     if world.is_region(location) {
         return Ok(());
@@ -147,7 +147,7 @@ fn check_text(target: &str, text: Option<&str>, max: usize) -> Result<(), Refuse
     }
 }
 
-/// User text as it may stand in a message: short and on one line, whatever was sent.
+/// Text from a user as it can appear in a message: short and on one line, whatever was sent.
 fn shorten(text: &str) -> String {
     const SHOWN: usize = 60;
     let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };

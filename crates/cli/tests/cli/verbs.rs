@@ -31,7 +31,7 @@ fn what_makes_no_sense_is_refused_with_what_does() {
     for (command, said) in [
         (&["compute", "start", "-n", "cpu"][..], "submit a job, or raise minNodeCount"),
         (&["compute", "stop", "-n", "cpu"], "set minNodeCount to 0"),
-        (&["compute", "restart", "-n", "cpu"], "its nodes come and go with the jobs"),
+        (&["compute", "restart", "-n", "cpu"], "created and deleted as jobs need them"),
         (&["compute", "attach", "-n", "vm", "--resource-id", "/x"], "muster compute create"),
         (&["compute", "detach", "-n", "vm", "--yes"], "muster compute delete"),
         (&["compute", "connect-ssh", "-n", "cpu", "-f", "key"], "muster job create"),

@@ -1,4 +1,4 @@
-//! Asking for users, keys and roles. Whether the caller may ask is decided before this.
+//! Requests about users, keys and roles. Whether the caller is allowed to make them is checked before.
 
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ fn create_user(tx: &mut Transaction<'_>, new: &NewUser) -> InputResult {
     if directory.user(&new.name).is_some() {
         return Err(Refused::conflict(
             "name",
-            format!("there is a user '{}' already; choose another name", shorten(&new.name)),
+            format!("a user '{}' already exists; choose another name", shorten(&new.name)),
         ));
     }
     if directory.accounts() >= limits::USERS_MAX {
         return Err(Refused::too_many(
             "name",
-            format!("there are {} users, the most allowed; delete some", limits::USERS_MAX),
+            format!("there are {} users, which is the maximum; delete some", limits::USERS_MAX),
         ));
     }
     let now = tx.now.wall;
@@ -51,7 +51,7 @@ fn create_user(tx: &mut Transaction<'_>, new: &NewUser) -> InputResult {
     Ok(Reply::User(user))
 }
 
-/// The old key is void from here on, and every token that was issued for it.
+/// From now on the old key is invalid, as is every token that was issued for it.
 fn set_key(tx: &mut Transaction<'_>, name: &str, digest: Option<KeyDigest>) -> InputResult {
     let user = find_account(tx, name)?;
     let key = digest.map(|digest| UserKey { digest, made_at: tx.now.wall });
@@ -76,7 +76,7 @@ fn forget(tx: &mut Transaction<'_>, user: &User) {
     emit(tx, AccessChange::UserGone(user.name.to_ascii_lowercase().into()));
 }
 
-/// Brings the cluster's identity into being, or ends it with all its roles, as the cluster now wants it.
+/// Creates the cluster's managed identity, or deletes it with all its roles, according to the cluster's specification.
 pub(super) fn follow_identity(tx: &mut Transaction<'_>, cluster: &Cluster) {
     let is_wanted = cluster.phase != ClusterPhase::Deleting
         && cluster.spec.identity.as_ref().is_some_and(|identity| identity.system_assigned);
@@ -84,8 +84,8 @@ pub(super) fn follow_identity(tx: &mut Transaction<'_>, cluster: &Cluster) {
     match (is_wanted, there) {
         (true, None) => {
             let home = tx.world.workspace_by_id(cluster.workspace);
-            let home = &home.expect("a cluster's workspace stays").key;
-            // No user who was made by hand can have a name with a slash.
+            let home = &home.expect("a workspace outlives its clusters").key;
+            // The name of a user who was created by hand cannot contain a slash.
             let name = format!(
                 "{}/{}/{}/computes/{}",
                 home.subscription, home.resource_group, home.name, cluster.name
@@ -104,7 +104,7 @@ pub(super) fn follow_identity(tx: &mut Transaction<'_>, cluster: &Cluster) {
     }
 }
 
-/// In the form of a UUID of version 8 (own content). One that is taken away and given again is another, as on Azure.
+/// A UUID of version 8 (custom content). As on Azure, an identity that is removed and added again gets a new ID.
 fn identity_id(cluster: &Cluster, now: Wall) -> String {
     let (now, id) = (now.0, cluster.id.0);
     format!(
@@ -117,7 +117,7 @@ fn identity_id(cluster: &Cluster, now: Wall) -> String {
     )
 }
 
-/// Roles on what goes, and on what was in it, go too.
+/// Removes the roles on a deleted resource and on everything that was in it.
 pub(super) fn remove_roles_within(tx: &mut Transaction<'_>, scope: &Scope) {
     let roles = tx.world.directory().roles().filter(|role| scope.contains(&role.scope));
     let roles: Vec<Box<str>> = roles.map(|role| role.name.to_ascii_lowercase().into()).collect();
@@ -135,7 +135,7 @@ fn assign(tx: &mut Transaction<'_>, wanted: &RoleAssignment) -> InputResult {
         return Err(Refused::invalid(
             "principalId",
             format!(
-                "no user has the id '{}'; `muster user list` shows whom there is",
+                "no user has the ID '{}'; `muster user list` shows all users",
                 shorten(&wanted.object_id)
             ),
         ));
@@ -149,10 +149,10 @@ fn assign(tx: &mut Transaction<'_>, wanted: &RoleAssignment) -> InputResult {
             return Ok(Reply::Role(known.clone()));
         }
         let name = shorten(&wanted.name);
-        // Names are taken everywhere at once; what has one elsewhere is not for everyone to know.
+        // Names are unique across all scopes, but not every caller may know what has the name elsewhere.
         let message = match known.scope == wanted.scope {
             true => format!(
-                "the role assignment '{name}' gives another role; remove it and assign the new one"
+                "the role assignment '{name}' already assigns another role; remove it and assign the new one"
             ),
             false => {
                 format!(
@@ -165,13 +165,19 @@ fn assign(tx: &mut Transaction<'_>, wanted: &RoleAssignment) -> InputResult {
     if let Some(other) = directory.roles().find(|other| is_same(other)) {
         return Err(Refused::conflict(
             "roleDefinitionId",
-            format!("the user has this role there already, by '{}'", other.name),
+            format!(
+                "the user already has this role at this scope, through the role assignment '{}'",
+                other.name
+            ),
         ));
     }
     if directory.roles().len() >= limits::ROLES_MAX {
         return Err(Refused::too_many(
             "name",
-            format!("there are {} role assignments, the most; remove some", limits::ROLES_MAX),
+            format!(
+                "there are {} role assignments, which is the maximum; remove some",
+                limits::ROLES_MAX
+            ),
         ));
     }
     let role = RoleAssignment { created_at: tx.now.wall, ..wanted.clone() };
@@ -190,7 +196,7 @@ fn emit(tx: &mut Transaction<'_>, change: AccessChange) {
     tx.emit(Change::AccessChanged(change));
 }
 
-/// A user that is managed by hand.
+/// Finds a user that is not a managed identity.
 fn find_account<'t>(tx: &'t Transaction<'_>, name: &str) -> Result<&'t Arc<User>, Refused> {
     let user = find_user(tx, name)?;
     match user.kind {
@@ -198,8 +204,8 @@ fn find_account<'t>(tx: &'t Transaction<'_>, name: &str) -> Result<&'t Arc<User>
         UserKind::Managed(_) => Err(Refused::conflict(
             "name",
             format!(
-                "'{}' is the identity of a cluster: it has no key, and goes with the cluster or when its \
-                 identity is set to none",
+                "'{}' is the identity of a cluster: it has no key, and is deleted with the cluster or when \
+                 the cluster's identity is set to none",
                 shorten(name)
             ),
         )),
@@ -210,12 +216,12 @@ fn find_user<'t>(tx: &'t Transaction<'_>, name: &str) -> Result<&'t Arc<User>, R
     tx.world.directory().user(name).ok_or_else(|| {
         Refused::not_found(
             "name",
-            format!("there is no user '{}'; `muster user list` shows whom there is", shorten(name)),
+            format!("there is no user '{}'; `muster user list` shows all users", shorten(name)),
         )
     })
 }
 
-/// Names are shown in tables, logs and refusals, and typed into shells.
+/// Names are shown in tables, logs and refusals, and typed into shells, so they must be simple.
 fn check_user_name(name: &str) -> Result<(), Refused> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | '+');
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -225,8 +231,8 @@ fn check_user_name(name: &str) -> Result<(), Refused> {
     Err(Refused::invalid(
         "name",
         format!(
-            "the user name {:?} is not possible; take up to {} letters, digits and . _ - @ +, with a letter or \
-             digit first",
+            "the user name {:?} is not valid; use up to {} letters, digits and . _ - @ +, starting with a \
+             letter or digit",
             shorten(name),
             limits::USER_NAME_BYTES_MAX
         ),

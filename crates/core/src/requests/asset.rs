@@ -1,4 +1,4 @@
-//! Assets: made once, never changed in what they are made of. Whether their files are there is not core's to know.
+//! Requests about assets, whose content never changes. Whether their files exist is not checked here.
 
 use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
 use crate::change::Change;
@@ -52,10 +52,10 @@ pub(crate) fn change(tx: &mut Transaction<'_>, request: &AssetRequest) -> InputR
     }
 }
 
-/// What the rows showed, and what this very step has changed since they were asked.
+/// What the rows showed, updated with what this step has changed since they were read.
 fn known(tx: &Transaction<'_>, workspace: WorkspaceId, request: &AssetRequest) -> KnownAsset {
     let mut known = request.known.clone();
-    // Of a workspace of that name that is gone by now.
+    // The row may belong to a deleted workspace of the same name.
     known.asset = known.asset.filter(|asset| asset.workspace == workspace);
     known.container = known.container.filter(|container| container.workspace == workspace);
     let is_it = |of: WorkspaceId, kind: AssetKind, name: &str| {
@@ -101,7 +101,7 @@ fn make(
     let (now, is_first) = (tx.now.wall, container.versions == 0);
     if container.versions >= limits::ASSET_VERSIONS_MAX {
         let message = format!(
-            "{} '{}' has {} versions, the most that a name may have; delete some, or choose another name",
+            "{} '{}' has {} versions, which is the maximum for one name; delete some, or choose another name",
             request.kind.as_str(),
             request.name,
             limits::ASSET_VERSIONS_MAX
@@ -114,7 +114,7 @@ fn make(
     let asset = Box::new(Asset {
         workspace: container.workspace,
         kind: request.kind,
-        // As it was first written.
+        // The spelling of the first version is kept.
         name: container.name.clone(),
         version: version.into(),
         about: wanted.clone(),
@@ -129,7 +129,7 @@ fn make(
     Ok(Reply::Asset { asset, is_new: true })
 }
 
-/// Puts what is written on a version in the place of what was. The same again changes nothing.
+/// Replaces the description and tags of a version. Repeating a request changes nothing.
 fn rewrite(
     tx: &mut Transaction<'_>,
     request: &AssetRequest,
@@ -139,7 +139,7 @@ fn rewrite(
 ) -> InputResult {
     if asset.about.body != wanted.body || asset.about.hash != wanted.hash {
         let message = format!(
-            "{} '{}' has a version '{}' with other content already, and versions are never changed; \
+            "{} '{}' already has a version '{}' with other content, and versions cannot be changed; \
              choose another version",
             asset.kind.as_str(),
             asset.name,
@@ -149,7 +149,7 @@ fn rewrite(
     }
     let changed = Asset {
         about: AssetSpec {
-            // Somebody may give it a name, but nobody takes it away again.
+            // An anonymous asset can be given a name, but a name cannot be removed again.
             is_anonymous: asset.about.is_anonymous && wanted.is_anonymous,
             ..wanted.clone()
         },
@@ -194,7 +194,7 @@ fn put_container(
     Ok(Reply::AssetContainer { is_new })
 }
 
-/// A name goes with its last version.
+/// Deletes a version. The container is deleted together with its last version.
 fn delete(tx: &mut Transaction<'_>, known: KnownAsset, version: &str) -> Reply {
     let (Some(asset), Some(container)) = (known.asset, known.container) else {
         return Reply::NothingToDelete;
@@ -241,13 +241,13 @@ fn empty(tx: &Transaction<'_>, workspace: WorkspaceId, request: &AssetRequest) -
     }
 }
 
-/// A version that is a number, and far from where the next one would not be.
+/// The version as a number, unless it is so large that there might be no next one.
 fn number(version: &str) -> Option<u64> {
     let is_number = version.len() <= 18 && version.bytes().all(|byte| byte.is_ascii_digit());
     version.parse().ok().filter(|_| is_number)
 }
 
-/// Whether it can be called that.
+/// Checks the name and the version of an asset.
 pub(super) fn check_asset(
     kind: AssetKind,
     name: &str,
@@ -267,7 +267,7 @@ fn check_version(kind: AssetKind, version: &str) -> Result<(), Refused> {
         return Ok(());
     }
     let message = format!(
-        "{} version {:?}: a version is 1 to {} letters, digits, '-', '_', '.' and ':', a letter or digit first",
+        "{} version {:?}: a version has 1 to {} letters, digits, '-', '_', '.' and ':', and starts with a letter or digit",
         kind.as_str(),
         shorten(version),
         limits::ASSET_NAME_BYTES_MAX
@@ -281,7 +281,7 @@ fn check_spec(kind: AssetKind, name: &str, wanted: &AssetSpec) -> Result<(), Ref
     let bytes = wanted.body.len() + metadata;
     if bytes > limits::ASSET_BODY_BYTES_MAX {
         let message = format!(
-            "{} '{}' has {bytes} bytes; at most {} are allowed, so put what is large into a file of its own",
+            "{} '{}' has {bytes} bytes; at most {} are allowed, so move large content into a file of its own",
             kind.as_str(),
             shorten(name),
             limits::ASSET_BODY_BYTES_MAX

@@ -1,4 +1,4 @@
-//! Asking for a cluster: create, update by merge, delete.
+//! Requests about clusters: create, update by merge, delete.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::model::{
 use crate::step::Transaction;
 use crate::world::QuotaShort;
 
-/// What Azure's clients send when the user names no size.
+/// The size that Azure's clients send if the user names none.
 pub const DEFAULT_VM_SIZE: &str = "STANDARD_DS3_V2";
 
 pub(crate) fn put(
@@ -71,7 +71,7 @@ pub(crate) fn patch(
     };
     serverless::refuse(&cluster)?;
     check_only_changeable(&cluster.spec, wanted)?;
-    // It says only what is to change: what was asked for before still has no effect.
+    // A patch contains only what is to change, so properties that were ignored before are still ignored.
     let ignored =
         cluster.spec.ignored.union(&wanted.ignored).take(limits::IGNORED_MAX).cloned().collect();
     update(tx, cluster, &ClusterPatch { ignored, ..wanted.clone() })
@@ -88,7 +88,7 @@ fn create(
     check_region(tx.world, &spec.location)?;
     check_size_is_offered(tx, &spec)?;
     if tx.world.is_name_taken(&spec.location, name.as_str()) {
-        // Not by whom: that is none of the caller's business.
+        // The message does not tell which workspace has it, which may be none of the caller's business.
         return Err(Refused::conflict(
             "name",
             format!(
@@ -100,7 +100,10 @@ fn create(
     if tx.world.clusters().len() >= limits::CLUSTERS_MAX {
         return Err(Refused::too_many(
             "name",
-            format!("there are {} computes, the most allowed; delete one", limits::CLUSTERS_MAX),
+            format!(
+                "there are {} computes, which is the maximum; delete one",
+                limits::CLUSTERS_MAX
+            ),
         ));
     }
     let size = tx.world.catalogue.get(&spec.vm_size).expect("checked with the rest");
@@ -140,10 +143,11 @@ fn update(tx: &mut Transaction<'_>, mut cluster: Cluster, wanted: &ClusterPatch)
     if cluster.phase == ClusterPhase::Deleting {
         return Err(Refused::conflict(
             "name",
-            format!("compute '{}' is being deleted; wait until it is gone", cluster.name),
+            format!("compute '{}' is being deleted; wait until that is done", cluster.name),
         ));
     }
-    let home = tx.world.workspace_by_id(cluster.workspace).expect("a cluster's workspace stays");
+    let home =
+        tx.world.workspace_by_id(cluster.workspace).expect("a workspace outlives its clusters");
     let (name, network) = (cluster.name.as_str(), cluster.spec.network_group());
     refuse_locked_compute(tx, &home.key, name, network.as_ref(), "changed")?;
     let reserved = cluster.spec.scale.nodes_max;
@@ -154,7 +158,7 @@ fn update(tx: &mut Transaction<'_>, mut cluster: Cluster, wanted: &ClusterPatch)
     check_reservation(tx, cluster.workspace, &cluster.spec, size, more)?;
     cluster.phase = ClusterPhase::Updating;
     cluster.modified_at = tx.now.wall;
-    // While an instance is being started or stopped that is what there is to wait for.
+    // While an instance is being started or stopped, the client has to wait for that operation.
     let operation = match cluster.operation {
         Some(operation) => operation,
         None => {
@@ -165,7 +169,7 @@ fn update(tx: &mut Transaction<'_>, mut cluster: Cluster, wanted: &ClusterPatch)
         }
     };
     cluster.operation = Some(operation);
-    // A new wish is a new try: whatever was wrong may just have been put right.
+    // An update ends the back-off, because it may have fixed the problem.
     cluster.backoff = Backoff::default();
     let event = ClusterEvent::UpdateAsked;
     let cluster = Arc::new(cluster);
@@ -208,9 +212,9 @@ pub(super) fn begin_delete(tx: &mut Transaction<'_>, id: ClusterId) -> Operation
     operation
 }
 
-/// Whether so many more nodes can be reserved. The maximum is reserved when it is asked for: a cluster that exists can
-/// always grow to it, as far as quota goes. Lowering a maximum is always possible, even where limits were lowered below
-/// what is reserved.
+/// Checks that this many more nodes can be reserved. The maximum is reserved when it is requested, so that an existing
+/// cluster can always grow to it as far as the quota is concerned. A maximum can always be lowered, even if limits were
+/// lowered below what is reserved.
 pub(super) fn check_reservation(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
@@ -230,7 +234,7 @@ pub(super) fn check_reservation(
     };
     let QuotaShort { name, limit, taken } = short;
     let needed = taken + vcpus;
-    let (target, internet) = match spec.kind {
+    let (target, remedy) = match spec.kind {
         ComputeKind::Cluster => ("maxNodeCount", "lower maxNodeCount"),
         ComputeKind::Instance => ("vmSize", "choose a smaller vmSize"),
         ComputeKind::Serverless => ("instanceCount", "lower instanceCount"),
@@ -239,14 +243,14 @@ pub(super) fn check_reservation(
         target,
         format!(
             "{} nodes of {} vCPUs do not fit into the quota {name} of region '{}': its limit is {limit} \
-             vCPUs, {taken} are reserved, {needed} would be needed; {internet}, or raise the \
+             vCPUs, {taken} are reserved, {needed} would be needed; {remedy}, or raise the \
              limit: muster quota update --location {} --name '{name}' --limit {needed}",
             spec.scale.nodes_max, node.vcpus, spec.location, spec.location
         ),
     ))
 }
 
-/// Only a new cluster is refused a retired size; one that exists goes on.
+/// Refuses a retired size for a new cluster. Existing clusters may keep it.
 pub(super) fn check_size_is_offered(
     tx: &Transaction<'_>,
     spec: &ClusterSpec,

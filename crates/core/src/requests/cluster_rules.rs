@@ -1,4 +1,4 @@
-//! The rules about a cluster's properties: defaults, merge, what is fixed for life, what is in range.
+//! The rules about a cluster's properties: defaults, merging, what can never be changed, and valid ranges.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const RESOURCE_ID_BYTES_MAX: usize = 2_048;
 const PROPERTY_BAG_BYTES_MAX: usize = 16_384;
 const IDENTITIES_MAX: usize = 100;
 
-/// A new cluster's properties: what the client wants, Azure's defaults for the rest.
+/// The properties of a new cluster: what the client requests, and Azure's defaults for the rest.
 pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec, Refused> {
     let kind = wanted.kind.unwrap_or_default();
     check_wanted(kind, wanted)?;
@@ -55,8 +55,8 @@ pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec,
     })
 }
 
-/// The properties after an update. Clients send back what they read, and that leaves out secrets and the
-/// subnet and rewrites the remote login setting: none of these counts as a wish to change them.
+/// The properties after an update. Clients send back what they read, which leaves out secrets and the subnet and
+/// rewrites the remote login setting; none of these counts as a request to change them.
 pub(super) fn merge(old: &ClusterSpec, wanted: &ClusterPatch) -> Result<ClusterSpec, Refused> {
     refuse_fixed(fixed_changes(old, wanted))?;
     check_wanted(old.kind, wanted)?;
@@ -76,14 +76,14 @@ pub(super) fn merge(old: &ClusterSpec, wanted: &ClusterPatch) -> Result<ClusterS
     })
 }
 
-/// For a patch, which says only what is to change: nobody sends the rest back as it was read.
+/// Checks a patch. A patch contains only what is to change, so clients do not send other values back as they read them.
 pub(super) fn check_only_changeable(
     old: &ClusterSpec,
     wanted: &ClusterPatch,
 ) -> Result<(), Refused> {
     let mut changes = fixed_changes(old, wanted);
     changes.extend(flag("disableLocalAuth", old.disable_local_auth, wanted.disable_local_auth));
-    // Passwords are kept salted: whether this one is another cannot be told.
+    // Passwords are stored salted, so it is not possible to tell whether this one differs.
     if let Some(admin) = &wanted.admin
         && admin.password_digest.is_some()
     {
@@ -91,7 +91,7 @@ pub(super) fn check_only_changeable(
         changes.push(Fixed::new("userAccountCredentials", &admin.user_name, new));
     }
     if let Some(bag) = &wanted.property_bag {
-        // Clients that pass a bag on may space it differently, and none is shown as an empty one.
+        // Clients that pass a bag on may change its white space, and a missing bag is shown as an empty one.
         let bare = |text: &str| text.split_whitespace().collect::<String>();
         let kept = old.property_bag.as_deref().unwrap_or("{}");
         if bare(kept) != bare(bag) {
@@ -101,7 +101,7 @@ pub(super) fn check_only_changeable(
     refuse_fixed(changes)
 }
 
-/// A wish for another value of what cannot be changed.
+/// A request to change a value that cannot be changed.
 struct Fixed {
     target: &'static str,
     old: String,
@@ -113,7 +113,7 @@ impl Fixed {
         Fixed { target, old: shorten(old), new: shorten(new) }
     }
 
-    /// Of values whose names are also Azure's.
+    /// For values whose names here are the same as Azure's.
     fn word(target: &'static str, old: impl Debug, new: impl Debug) -> Fixed {
         Fixed { target, old: format!("{old:?}"), new: format!("{new:?}") }
     }
@@ -151,8 +151,8 @@ fn flag(target: &'static str, old: bool, new: Option<bool>) -> Option<Fixed> {
     Some(Fixed::word(target, old, new))
 }
 
-/// Clients turn NotSpecified into one of the others when they send back what they read, and leave it
-/// unspecified when their user says nothing. Only the step from Enabled to Disabled or back is a wish.
+/// Clients turn NotSpecified into one of the other values when they send back what they read, and leave it unspecified
+/// if their user does. Only a change from Enabled to Disabled or back is a real request.
 fn changed_login(old: RemoteLogin, new: RemoteLogin) -> Option<Fixed> {
     let says_something = |login| login != RemoteLogin::NotSpecified;
     (old != new && says_something(old) && says_something(new))
@@ -169,14 +169,14 @@ fn changed_admin(old: Option<&AdminAccount>, new: &AdminAccount) -> Option<Fixed
     key_differs.then(|| Fixed::new(target, &old.user_name, "the same user with another key"))
 }
 
-/// Every one of them is named: whoever mends a request wants to do it once.
+/// Names every such value, so that the request can be corrected at once.
 fn refuse_fixed(changes: Vec<Fixed>) -> Result<(), Refused> {
     let Some(first) = changes.first() else { return Ok(()) };
     let each = |Fixed { target, old, new }: &Fixed| {
         format!("{target} cannot be changed after creation: it is '{old}', not '{new}'")
     };
     let all: Vec<String> = changes.iter().map(each).collect();
-    let remedy = "leave it out, or delete the cluster and create it anew";
+    let remedy = "leave it out, or delete the cluster and create it again";
     Err(Refused::invalid(first.target, format!("{}; {remedy}", all.join("; "))))
 }
 
@@ -269,8 +269,8 @@ fn check_people(spec: &ClusterSpec) -> Result<(), Refused> {
             return Err(Refused::invalid(
                 "adminUserName",
                 format!(
-                    "adminUserName {:?} is no Linux user name: 1 to 32 letters, digits, '_' or '-', \
-                     a small letter first",
+                    "adminUserName {:?} is not a valid Linux user name; use 1 to 32 letters, digits, '_' or \
+                     '-', starting with a lower-case letter",
                     shorten(name)
                 ),
             ));

@@ -1,4 +1,4 @@
-//! Datastores. Whether their containers are there is not core's to know.
+//! Requests about datastores. Whether their containers exist is not checked here.
 
 use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
 use crate::change::Change;
@@ -34,7 +34,7 @@ pub(crate) fn put(
     Ok(Reply::Datastore(datastore))
 }
 
-/// What is in its container stays until the workspace goes.
+/// Deletes a datastore. The content of its container is kept until the workspace is deleted.
 pub(crate) fn delete(tx: &mut Transaction<'_>, key: &WorkspaceKey, name: &str) -> InputResult {
     check_name(name)?;
     let workspace = find_workspace(tx, key)?.id;
@@ -53,7 +53,7 @@ fn check_name(name: &str) -> Result<(), Refused> {
         || !name.bytes().all(is_plain)
     {
         let message = format!(
-            "datastore {:?}: a name is 1 to {} letters, digits and '_'",
+            "datastore {:?}: a name has 1 to {} letters, digits and '_'",
             shorten(name),
             limits::DATASTORE_NAME_BYTES_MAX
         );
@@ -62,7 +62,7 @@ fn check_name(name: &str) -> Result<(), Refused> {
     let own = [DEFAULT_DATASTORE, ARTIFACT_DATASTORE];
     if own.iter().any(|own| own.eq_ignore_ascii_case(name)) {
         let message = format!(
-            "datastore '{name}' comes with the workspace, and stays as it is; choose another name"
+            "datastore '{name}' is part of every workspace and cannot be changed; choose another name"
         );
         return Err(Refused::conflict("name", message));
     }

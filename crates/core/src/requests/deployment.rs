@@ -1,4 +1,4 @@
-//! Carrying out a template: all of it or nothing.
+//! Deploying a template: as a whole or not at all.
 
 use super::shorten;
 use crate::activity;
@@ -11,8 +11,8 @@ use crate::limits;
 use crate::model::{ActivityOutcome, Caller, Deployed, Deployment, Scope, check_path_name};
 use crate::step::Transaction;
 
-/// Tries everything on a sketch of the world first. What is refused there is refused before anything was
-/// made; what is not, is not refused afterwards either, as nothing happens in between.
+/// Tries everything on a sketch of World first. A request that is refused there is refused before anything was created.
+/// A request that is accepted there is not refused afterwards either, because nothing happens in between.
 pub(crate) fn deploy(tx: &mut Transaction<'_>, request: &DeployRequest) -> InputResult {
     check_path_name(&request.name, limits::DEPLOYMENT_NAME_BYTES_MAX).map_err(|why| {
         Refused::invalid("name", format!("deployment {:?}: {why}", shorten(&request.name)))
@@ -36,7 +36,7 @@ pub(crate) fn deploy(tx: &mut Transaction<'_>, request: &DeployRequest) -> Input
 }
 
 pub(crate) fn delete(tx: &mut Transaction<'_>, group: &Scope, name: &str) -> InputResult {
-    // A lock on something in the group does not hold what was noted about it.
+    // A lock on a resource in the group does not protect the record of the deployment.
     let mut locks = tx.world.governance().locks();
     if let Some(lock) = locks.find(|lock| lock.scope.contains(group)) {
         return Err(super::governance::locked("deployment", name, "deleted", lock));
@@ -64,7 +64,7 @@ fn make(tx: &mut Transaction<'_>, step: &DeployStep, by: &Caller) -> Result<Depl
     };
     let (is_new, operation) = match activity::take_in(tx, by, &step.activity_request, &input) {
         Ok(Reply::Workspace { is_new, .. }) => (is_new, None),
-        // A cluster is ready with this very step; only an instance is ready with its node.
+        // A cluster is ready in this very step, but an instance is ready only when its node is.
         Ok(Reply::Cluster { is_new, operation, cluster }) => {
             (is_new, (!cluster.spec.kind.is_cluster()).then_some(operation))
         }
@@ -82,7 +82,7 @@ fn make(tx: &mut Transaction<'_>, step: &DeployStep, by: &Caller) -> Result<Depl
     })
 }
 
-/// The activity log's line of a step says what was before and what after it.
+/// The entry of a step in the activity log has the state before and after it.
 fn foreseen(change: &Change) -> Option<Foreseen> {
     let Change::ActivityNoted(activity) = change else { return None };
     let ActivityOutcome::Done { before, after } = activity.outcome.clone() else { return None };

@@ -1,4 +1,4 @@
-//! Rehearsing an eviction: somebody takes a low-priority node away to see what comes of it.
+//! Rehearsing an eviction: a user evicts a low-priority node to see how their jobs handle it.
 
 use super::{find_workspace, shorten};
 use crate::attempts;
@@ -25,7 +25,7 @@ pub(crate) fn evict(
     let found = tx.world.node_by_name(node).filter(|found| found.cluster == cluster.id);
     let Some(found) = found else {
         let message = format!(
-            "'{}' has no node '{}'; `muster compute list-nodes` shows those that it has",
+            "'{}' has no node '{}'; `muster compute list-nodes` shows its nodes",
             cluster.name,
             shorten(node)
         );
@@ -33,8 +33,8 @@ pub(crate) fn evict(
     };
     if found.tier == Tier::Dedicated {
         let message = format!(
-            "node '{}' is dedicated, and only low-priority nodes are taken back; \
-             try it on a cluster with tier low_priority",
+            "node '{}' is dedicated, and only low-priority nodes can be evicted; \
+             use a cluster with tier low_priority",
             found.name
         );
         return Err(Refused::invalid("node", message));
@@ -46,7 +46,7 @@ pub(crate) fn evict(
             Ok(Reply::Evicting { within: Span::ZERO })
         }
         NodePhase::Leased => {
-            // Asked again it is on its way already.
+            // A repeated request finds the eviction already under way.
             if found.evict_at.is_none() {
                 attempts::notice_eviction(tx, id);
             }
@@ -54,7 +54,7 @@ pub(crate) fn evict(
         }
         NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {
             let message =
-                format!("node '{}' is on its way out already; choose another", found.name);
+                format!("node '{}' is already being deleted; choose another one", found.name);
             Err(Refused::conflict("node", message))
         }
     }

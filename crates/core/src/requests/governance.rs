@@ -1,4 +1,4 @@
-//! Asking for resource groups and locks. Whether the caller may ask is decided before this.
+//! Requests about resource groups and locks. Whether the caller is allowed to make them is checked before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) fn change(tx: &mut Transaction<'_>, request: &GovernanceRequest) -> I
     }
 }
 
-/// Makes a group, or changes its tags.
+/// Creates a group, or changes its tags.
 fn put_group(
     tx: &mut Transaction<'_>,
     subscription: &str,
@@ -77,7 +77,7 @@ fn put_group(
     Ok(Reply::Group { group, is_new: false })
 }
 
-/// A group for a workspace to be in: there as soon as it is needed.
+/// The group of a new workspace, which is created if it does not exist.
 pub(super) fn need_group(
     tx: &mut Transaction<'_>,
     key: &WorkspaceKey,
@@ -115,7 +115,7 @@ fn new_group(
         let most = limits::RESOURCE_GROUPS_MAX;
         return Err(Refused::too_many(
             "resourceGroup",
-            format!("there are {most} resource groups, the most allowed; delete some"),
+            format!("there are {most} resource groups, which is the maximum; delete some"),
         ));
     }
     let group = Arc::new(ResourceGroup {
@@ -130,7 +130,7 @@ fn new_group(
     Ok(group)
 }
 
-/// With everything in it.
+/// Deletes a group with everything in it.
 fn delete_group(tx: &mut Transaction<'_>, subscription: &str, name: &str) -> InputResult {
     let Some(group) = tx.world.governance().group(subscription, name).cloned() else {
         return Ok(Reply::NothingToDelete);
@@ -159,7 +159,7 @@ fn delete_group(tx: &mut Transaction<'_>, subscription: &str, name: &str) -> Inp
     Ok(Reply::Deleting { operation })
 }
 
-/// A group that is being deleted goes with the last of its workspaces.
+/// A group that is being deleted is removed together with the last of its workspaces.
 pub(super) fn finish_group(tx: &mut Transaction<'_>, scope: &Scope) {
     let Scope::Group { subscription, resource_group } = scope else { return };
     let group = tx.world.governance().group(subscription, resource_group);
@@ -171,7 +171,7 @@ pub(super) fn finish_group(tx: &mut Transaction<'_>, scope: &Scope) {
     emit(tx, GovernanceChange::GroupGone(scope.clone()));
 }
 
-/// Roles go with what they are on: whoever makes it again must not let old users in.
+/// Roles are deleted together with their scope: if it is created again, the old users must not have access to it.
 pub(super) fn finish_deletion(
     tx: &mut Transaction<'_>,
     deletion: Deletion,
@@ -200,7 +200,7 @@ fn put_lock(tx: &mut Transaction<'_>, new: &NewLock) -> InputResult {
     if known.is_none() && tx.world.governance().locks().count() >= limits::LOCKS_MAX {
         return Err(Refused::too_many(
             "name",
-            format!("there are {} locks, the most allowed; delete some", limits::LOCKS_MAX),
+            format!("there are {} locks, which is the maximum; delete some", limits::LOCKS_MAX),
         ));
     }
     let is_new = known.is_none();
@@ -224,12 +224,12 @@ fn delete_lock(tx: &mut Transaction<'_>, scope: &Scope, name: &str) -> InputResu
     }
     let name = name.to_ascii_lowercase().into();
     emit(tx, GovernanceChange::LockGone { scope: scope.clone(), name });
-    // What it held back may go on.
+    // Clusters that the lock held back may grow again.
     tx.world.touch_within(scope);
     Ok(Reply::Noted)
 }
 
-/// Only what is there can be locked, and not what is on its way out.
+/// Only an existing resource that is not being deleted can be locked.
 fn check_lockable(tx: &Transaction<'_>, scope: &Scope) -> Result<(), Refused> {
     let (is_there, is_going, what, name) = match scope {
         Scope::Everything => {
@@ -285,7 +285,7 @@ pub(super) fn refuse_locked(
     }
 }
 
-/// `action` is what cannot be done: "deleted", "changed", …
+/// `action` is what cannot be done: "deleted", "changed" and so on.
 pub(super) fn locked(what: &str, name: &str, action: &str, lock: &Lock) -> Refused {
     Refused::locked(
         "scope",
@@ -302,11 +302,11 @@ pub(super) fn locked(what: &str, name: &str, action: &str, lock: &Lock) -> Refus
 }
 
 pub(super) fn being_deleted(target: &str, what: &str, name: &str) -> Refused {
-    let message = format!("{what} '{}' is being deleted; wait until it is gone", shorten(name));
+    let message = format!("{what} '{}' is being deleted; wait until that is done", shorten(name));
     Refused::conflict(target, message)
 }
 
-/// The lock that keeps a compute from being made, changed or grown.
+/// Refuses to create, change or grow a compute if a lock forbids it.
 pub(super) fn refuse_locked_compute(
     tx: &Transaction<'_>,
     workspace: &WorkspaceKey,
@@ -321,7 +321,7 @@ pub(super) fn refuse_locked_compute(
     }
 }
 
-/// The lock that keeps a compute from being deleted.
+/// Refuses to delete a compute if a lock forbids it.
 pub(super) fn refuse_locked_delete(tx: &Transaction<'_>, id: ClusterId) -> Result<(), Refused> {
     let Some(cluster) = tx.world.cluster(id) else { return Ok(()) };
     let place = tx.world.scope_of(cluster);

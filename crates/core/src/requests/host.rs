@@ -1,5 +1,5 @@
-//! Asking for tickets, joining with one, and taking hosts out of service. Whether the caller may ask is
-//! decided before this.
+//! Requests for join tokens, joining with one, and taking hosts out of service. Whether the caller is allowed to make
+//! them is checked before.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn issue(
         return Err(Refused::invalid(
             "expiresIn",
             format!(
-                "a ticket that is good for {} seconds is not possible; give it 1 to {}",
+                "a join token cannot be valid for {} seconds; give 1 to {}",
                 good_for.0 / 1_000_000,
                 limits::TICKET_LIFETIME_MAX.0 / 1_000_000
             ),
@@ -59,8 +59,7 @@ fn issue(
         return Err(Refused::too_many(
             "tickets",
             format!(
-                "there are {} tickets that nobody has used yet, the most allowed; use them, or wait until they \
-                 expire",
+                "there are {} unused join tokens, which is the maximum; use them, or wait until they expire",
                 limits::TICKETS_MAX
             ),
         ));
@@ -83,31 +82,27 @@ fn join(tx: &mut Transaction<'_>, new: &NewHost) -> InputResult {
         && host.ticket == Some(new.ticket)
         && host.key == Some(new.key)
     {
-        // It has joined already, and did not hear so.
+        // It has already joined, but did not receive the answer.
         return Ok(Reply::Host(Arc::clone(host)));
     }
     let ticket = hosts.ticket(&new.ticket).filter(|ticket| tx.now.wall < ticket.expires_at);
     let Some(ticket) = ticket.cloned() else {
         return Err(Refused::not_found(
             "ticket",
-            "this ticket is not known: it was used already, has expired, or is mistyped; `muster host token` \
-             gives another",
+            "this token is invalid, expired or already used; `muster host token` creates another",
         ));
     };
     if let Some(name) = ticket.host.as_ref().filter(|name| **name != new.name) {
         return Err(Refused::invalid(
             "name",
-            format!(
-                "the ticket is for host '{name}', not for '{}'; join under that name",
-                new.name
-            ),
+            format!("the token is for host '{name}', not for '{}'; join under that name", new.name),
         ));
     }
     check_free(tx, &new.name)?;
     if tx.world.hosts().hosts().len() >= limits::HOSTS_MAX {
         return Err(Refused::too_many(
             "name",
-            format!("there are {} hosts, the most allowed; remove some", limits::HOSTS_MAX),
+            format!("there are {} hosts, which is the maximum; remove some", limits::HOSTS_MAX),
         ));
     }
     let host = Arc::new(Host {
@@ -126,7 +121,7 @@ fn join(tx: &mut Transaction<'_>, new: &NewHost) -> InputResult {
     Ok(Reply::Host(host))
 }
 
-/// A host said what it has. The server's own machine is known from its first word on.
+/// A host reported its capacity. The server's own host is added with its first report.
 fn seen(tx: &mut Transaction<'_>, name: &HostName, capacity: Capacity) -> InputResult {
     check_capacity(name, capacity)?;
     let host = match tx.world.hosts().host(name) {
@@ -152,7 +147,7 @@ fn seen(tx: &mut Transaction<'_>, name: &HostName, capacity: Capacity) -> InputR
     Ok(Reply::Host(host))
 }
 
-/// A host has not said anything for a while. Its next word changes that.
+/// A host has not reported for a while. Its next report changes that.
 fn silent(tx: &mut Transaction<'_>, name: &HostName) -> InputResult {
     let host = find(tx, name)?;
     if host.is_silent || name.is_local() {
@@ -168,7 +163,7 @@ fn set_state(tx: &mut Transaction<'_>, name: &HostName, state: HostState) -> Inp
     if host.state == HostState::Removing {
         return Err(Refused::conflict(
             "name",
-            format!("host '{name}' is being removed; it can join again when it is gone"),
+            format!("host '{name}' is being removed; it can join again once that is done"),
         ));
     }
     if host.state == state {
@@ -184,7 +179,7 @@ fn remove(tx: &mut Transaction<'_>, name: &HostName, is_forced: bool) -> InputRe
     if name.is_local() {
         return Err(Refused::invalid(
             "name",
-            "'local' is the server's own machine and cannot be removed; `muster host drain local` empties it",
+            "'local' is the server's own host and cannot be removed; `muster host drain local` empties it",
         ));
     }
     let nodes = tx.world.host_nodes(name).map_or(0, |host_nodes| host_nodes.nodes.len());
@@ -196,18 +191,18 @@ fn remove(tx: &mut Transaction<'_>, name: &HostName, is_forced: bool) -> InputRe
         return Err(Refused::conflict(
             "name",
             format!(
-                "host '{name}' has {nodes} nodes; drain it first (`muster host drain {name}`), or give up what \
-                 runs there with --force"
+                "host '{name}' has {nodes} nodes; drain it first (`muster host drain {name}`), or give up \
+                 its jobs with --force"
             ),
         ));
     }
-    // From here on it is a stranger, and nothing that its nodes say renews their leases.
+    // From now on its key is unknown, and reports of its nodes do not renew their leases.
     put(tx, Arc::new(Host { state: HostState::Removing, key: None, ..(*host).clone() }));
     Ok(Reply::Noted)
 }
 
-/// A cluster of GPUs where no machine has any is a slip, and better said at once than by nodes that never come. Other
-/// sizes may wait for a machine that joins later.
+/// Refuses a cluster with GPUs if no host has any. That is a mistake, and better reported at once than by nodes that
+/// are never created. Other sizes may wait for a host that joins later.
 pub(super) fn check_gpus(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
@@ -229,8 +224,8 @@ pub(super) fn check_gpus(
     Err(Refused::invalid(
         "vmSize",
         format!(
-            "a node of '{}' has {} GPUs, and no host that takes nodes of '{}' has more than {most}; choose a size \
-             without GPUs, or join a machine that has them (`muster host token`)",
+            "a node of '{}' needs {} GPUs, but no host for nodes of '{}' has more than {most}; choose a size \
+             without GPUs, or join a host that has them (`muster host token`)",
             spec.vm_size,
             node.gpus,
             shorten(name)
@@ -254,7 +249,7 @@ fn unknown(name: &HostName) -> Refused {
     let name = shorten(name.as_str());
     Refused::not_found(
         "name",
-        format!("there is no host '{name}'; `muster host list` shows which there are"),
+        format!("there is no host '{name}'; `muster host list` shows all hosts"),
     )
 }
 
@@ -264,17 +259,17 @@ fn check_free(tx: &Transaction<'_>, name: &HostName) -> Result<(), Refused> {
     }
     Err(Refused::conflict(
         "name",
-        format!("there is a host '{name}' already; choose another name, or remove that one first"),
+        format!("a host '{name}' already exists; choose another name, or remove that one first"),
     ))
 }
 
-/// A machine without cores or memory is one that could not be measured.
+/// A host that reports no cores or no memory could not be measured.
 fn check_capacity(name: &HostName, capacity: Capacity) -> Result<(), Refused> {
     if capacity.vcpus == 0 || capacity.memory_mb == 0 {
         return Err(Refused::invalid(
             "capacity",
             format!(
-                "host '{name}' says that it has {} cores and {} MB of memory; it must have some of both",
+                "host '{name}' reports {} cores and {} MB of memory; both must be above 0",
                 capacity.vcpus, capacity.memory_mb
             ),
         ));

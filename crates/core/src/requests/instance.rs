@@ -1,5 +1,4 @@
-//! Asking something of an instance: start, stop, restart. What is not possible for a cluster is refused with the
-//! way that there is.
+//! Requests to start, stop or restart a compute instance. For a cluster they are refused, with what to do instead.
 
 use std::sync::Arc;
 
@@ -15,8 +14,8 @@ use crate::model::{
 };
 use crate::step::Transaction;
 
-/// Starts, stops or restarts. Asked for what is so already it has nothing to do, and asked twice for the same
-/// it gives the operation that is under way; anything else takes the place of what is under way.
+/// Starts, stops or restarts an instance. There is nothing to do if it already is in the requested state, and a
+/// repeated request returns the operation that is under way. Any other request replaces that operation.
 pub(crate) fn power(
     tx: &mut Transaction<'_>,
     workspace: &WorkspaceKey,
@@ -39,7 +38,7 @@ pub(crate) fn power(
         return Err(not_for_clusters(&cluster, power));
     }
     if cluster.phase == ClusterPhase::Deleting {
-        let message = format!("instance '{}' is being deleted; create it anew", cluster.name);
+        let message = format!("instance '{}' is being deleted; create it again", cluster.name);
         return Err(Refused::conflict("name", message));
     }
     let network = cluster.spec.network_group();
@@ -59,7 +58,7 @@ pub(crate) fn power(
         let message = format!("instance '{}' is stopped; start it instead", cluster.name);
         return Err(Refused::conflict("name", message));
     }
-    // A new wish is a new try: whatever was wrong may just have been put right.
+    // The request ends the back-off, because the problem may have been fixed.
     cluster.backoff = Backoff::default();
     let operation = match (cluster.operation, is_same(&cluster, power)) {
         (Some(operation), true) => operation,
@@ -72,7 +71,7 @@ pub(crate) fn power(
     Ok(Reply::InstanceChanging { cluster, operation })
 }
 
-/// Whether what is under way comes to what is asked for.
+/// Whether the operation that is under way has the requested result.
 fn is_same(cluster: &Cluster, power: Power) -> bool {
     match (cluster.under_way(), power) {
         (Some(None | Some(Power::Start | Power::Restart)), Power::Start)
@@ -103,7 +102,7 @@ fn begin(
     Ok(operation)
 }
 
-/// Ends the operation that is under way, because something else was asked for.
+/// Ends the operation that is under way, because another one replaces it.
 pub(super) fn supersede(tx: &mut Transaction<'_>, cluster: &Cluster) {
     let Some(id) = cluster.operation else { return };
     let is_creation = cluster.under_way() == Some(None);
@@ -115,7 +114,7 @@ pub(super) fn supersede(tx: &mut Transaction<'_>, cluster: &Cluster) {
         status: OperationStatus::Canceled,
         started_at: cluster.modified_at,
         ended_at: Some(tx.now.wall),
-        error: Some("something else was asked of the compute before this was done".into()),
+        error: Some("another operation on the compute replaced this one".into()),
     }));
 }
 
@@ -124,17 +123,17 @@ fn not_for_clusters(cluster: &Cluster, power: Power) -> Refused {
         Power::Start => (
             "start",
             "it starts nodes by itself as soon as jobs wait; submit a job, or raise minNodeCount to keep \
-             nodes up",
+             nodes running",
         ),
         Power::Stop => (
             "stop",
-            "it lets nodes go by itself when they have been idle for nodeIdleTimeBeforeScaleDown; set \
+            "it deletes nodes by itself when they have been idle for nodeIdleTimeBeforeScaleDown; set \
              minNodeCount to 0, and maxNodeCount to 0 to run nothing at all",
         ),
         Power::Restart => (
             "restart",
-            "its nodes come and go with the jobs; set minNodeCount and maxNodeCount to 0, wait until the \
-             nodes are gone, and set them back",
+            "its nodes are created and deleted as jobs need them; set minNodeCount and maxNodeCount to 0, \
+             wait until the nodes are deleted, and set them back",
         ),
     };
     let name = &cluster.name;
@@ -144,7 +143,7 @@ fn not_for_clusters(cluster: &Cluster, power: Power) -> Refused {
     )
 }
 
-/// What a new instance cannot be asked for.
+/// Refuses properties that a new instance cannot have.
 pub(super) fn check_wanted(kind: ComputeKind, wanted: &ClusterPatch) -> Result<(), Refused> {
     if kind != ComputeKind::Instance {
         return Ok(());
@@ -165,14 +164,14 @@ pub(super) fn check_wanted(kind: ComputeKind, wanted: &ClusterPatch) -> Result<(
     if wanted.tier == Some(Tier::LowPriority) {
         return Err(Refused::invalid(
             "vmPriority",
-            "vmPriority is 'LowPriority', but an instance is never taken back; use 'Dedicated', or create a \
+            "vmPriority is 'LowPriority', but an instance is never evicted; use 'Dedicated', or create a \
              cluster (AmlCompute)",
         ));
     }
     Ok(())
 }
 
-/// A job for more nodes than one would wait for ever.
+/// A job that needs more than one node would wait for ever.
 pub(super) fn check_nodes(cluster: &Cluster, nodes: u32) -> Result<(), Refused> {
     if !cluster.is_instance() || nodes <= 1 {
         return Ok(());
@@ -180,7 +179,7 @@ pub(super) fn check_nodes(cluster: &Cluster, nodes: u32) -> Result<(), Refused> 
     Err(Refused::invalid(
         "instanceCount",
         format!(
-            "the job wants {nodes} nodes, but '{}' is an instance and has 1; ask for 1, or use a cluster",
+            "the job needs {nodes} nodes, but '{}' is an instance and has 1; ask for 1, or use a cluster",
             cluster.name
         ),
     ))

@@ -1,4 +1,4 @@
-//! Asking for a job to run, or to end.
+//! Requests to run a job or to cancel it.
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ pub(crate) fn submit(tx: &mut Transaction<'_>, request: &JobRequest) -> InputRes
     if let Some(known) = known(tx, workspace, &request.name, request.existing.as_ref()) {
         return job_life::put_again(tx, request, &known);
     }
-    // Where there are no rows, as when a trace is replayed, nobody can tell what it does.
+    // Without rows, as when a trace is replayed, the specifications cannot be compared, but their hashes can.
     if let Some(live) = tx.world.job_by_name(workspace, &request.name) {
         return job_life::accept_by_hash(tx, request, live.id);
     }
     if request.is_archived == Some(true) {
         return Err(Refused::invalid(
             "isArchived",
-            "isArchived is true, but there is no such job yet; submit it first, then archive it",
+            "isArchived is true, but the job does not exist yet; submit it first, then archive it",
         ));
     }
     let JobPlacement { found, share } = wanted(tx, workspace, request)?;
@@ -62,7 +62,7 @@ pub(crate) fn submit(tx: &mut Transaction<'_>, request: &JobRequest) -> InputRes
     Ok(Reply::JobAccepted { job, is_new: true })
 }
 
-/// Whether a job would be accepted, under a name that is free. Nothing changes.
+/// Checks whether a job would be accepted if its name were free. Nothing changes.
 pub(crate) fn check(tx: &Transaction<'_>, request: &JobRequest) -> InputResult {
     let workspace = find_workspace(tx, &request.workspace)?.id;
     check_name(request)?;
@@ -76,13 +76,13 @@ fn check_name(request: &JobRequest) -> Result<(), Refused> {
     })
 }
 
-/// Where a job would run, and on how much of each node.
+/// Where a job would run, and its share of each node.
 struct JobPlacement {
     found: JobTarget,
     share: Option<Box<Capacity>>,
 }
 
-/// Everything that a new job is refused for, but for its name.
+/// Checks everything about a new job except its name.
 fn wanted(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
@@ -108,7 +108,7 @@ fn wanted(
         return Err(Refused::too_many(
             "name",
             format!(
-                "{} jobs are waiting or running, the most allowed; try again when some have ended",
+                "{} jobs are waiting or running, which is the maximum; try again when some have ended",
                 limits::QUEUED_JOBS_MAX
             ),
         ));
@@ -117,7 +117,7 @@ fn wanted(
     Ok(JobPlacement { found, share })
 }
 
-/// Whether one more may wait.
+/// Checks that one more job may wait.
 fn check_queued(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
@@ -128,8 +128,8 @@ fn check_queued(
     let own = world.principal_id(&by.object_id).map_or(0, |principal| world.queued_of(principal));
     if own >= settings.queued_per_principal_max {
         let message = format!(
-            "{own} jobs of '{}' are waiting, the most that one user may have; submit again when some have started, cancel \
-             some, or have the operator raise queued-jobs-per-user",
+            "{own} jobs of '{}' are waiting, which is the maximum for one user; submit again when some have started, \
+             cancel some, or ask the operator to raise queued-jobs-per-user",
             shorten(&by.name)
         );
         return Err(Refused::full("name", message));
@@ -137,8 +137,8 @@ fn check_queued(
     let all = world.queued_in(workspace);
     if all >= settings.queued_per_workspace_max {
         let message = format!(
-            "{all} jobs are waiting in workspace '{}', the most that one may have; submit again when some have started, \
-             cancel some, or have the operator raise queued-jobs-per-workspace",
+            "{all} jobs are waiting in workspace '{}', which is the maximum for one workspace; submit again when some \
+             have started, cancel some, or ask the operator to raise queued-jobs-per-workspace",
             request.workspace.name
         );
         return Err(Refused::full("name", message));
@@ -151,7 +151,7 @@ fn environment_of(spec: &JobSpec) -> Option<RecipeMark> {
     Some(recipe.mark())
 }
 
-/// What the job takes of each node: less than a node of this cluster has, or all of it.
+/// The job's share of each node: less than a node of this cluster has, or all of it.
 fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Box<Capacity>>, Refused> {
     let has = cluster.capacity;
     let asked = [
@@ -172,7 +172,7 @@ fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Box<Capacity>>, 
                 ),
             ));
         }
-        // No GPU is a wish that can be told; no core or no memory is a slip.
+        // Asking for no GPU makes sense, but asking for no core or no memory is a mistake.
         if asked == Some(0) && target != "resources.gpus" {
             return Err(Refused::invalid(
                 target,
@@ -207,7 +207,7 @@ fn find_cluster<'t>(
             format!("compute '{}' is being deleted; name another one", cluster.name),
         ));
     }
-    // A maximum of zero is a pool that is closed for now: its jobs wait.
+    // A maximum of zero means that the cluster is closed for now: its jobs wait.
     let nodes_max = cluster.spec.scale.nodes_max;
     if *nodes > nodes_max && nodes_max > 0 {
         return Err(Refused::invalid(
@@ -307,7 +307,7 @@ fn check_environment(spec: &JobSpec) -> Result<(), Refused> {
             return Err(Refused::invalid(
                 "environmentVariables",
                 format!(
-                    "the environment variable {:?} has an empty name, a '=' in it, or a NUL byte",
+                    "the environment variable {:?} has an empty name, or contains '=' or a NUL byte",
                     shorten(name)
                 ),
             ));
@@ -326,16 +326,16 @@ pub(crate) fn cancel(
     let workspace = find_workspace(tx, key)?.id;
     let Some(job) = tx.world.job_by_name(workspace, name).cloned() else {
         return match known(tx, workspace, name, known_before).map(|known| known.job.phase()) {
-            // Asked again, or a moment too late: it has ended as wanted.
+            // A repeated request, or one that arrived a moment too late: the job was canceled as requested.
             Some(JobPhase::Canceled) => Ok(Reply::CancelAccepted),
             Some(phase) => Err(Refused::conflict(
                 "name",
-                format!("job '{}' has ended already ({phase:?}); nothing to cancel", shorten(name)),
+                format!("job '{}' has already ended ({phase:?}); nothing to cancel", shorten(name)),
             )),
             None => Err(Refused::not_found(
                 "name",
                 format!(
-                    "job '{}' does not exist in workspace '{}'; `muster job list` shows what does",
+                    "job '{}' does not exist in workspace '{}'; `muster job list` shows all jobs",
                     shorten(name),
                     key.name
                 ),

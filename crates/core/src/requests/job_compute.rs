@@ -1,11 +1,11 @@
-//! Whether a job fits the compute that it names: what it says about its nodes must be so there.
+//! Whether a job matches the compute that it names: what it specifies about its nodes must be true there.
 
 use super::shorten;
 use crate::input::Refused;
 use crate::model::{Cluster, JobIdentity, JobSpec, JobTier, Tier};
 use crate::step::Transaction;
 
-/// Refuses what would silently run on another size, tier or identity than the job says.
+/// Refuses a job that would silently run on another size, tier or identity than it specifies.
 pub(super) fn check(
     tx: &Transaction<'_>,
     cluster: &Cluster,
@@ -39,7 +39,7 @@ fn check_tier(cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
     let Some(tier) = spec.job_tier.filter(|tier| tier.tier() != cluster.spec.tier) else {
         return Ok(());
     };
-    // Azure's clients fill this in for jobs that name no tier.
+    // Azure's clients send this for jobs that specify no tier.
     if tier == JobTier::Null {
         return Ok(());
     }
@@ -57,8 +57,8 @@ fn check_tier(cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
     ))
 }
 
-/// An identity that the job names must be its compute's own: a program that asks for tokens would get none, or those of
-/// somebody else.
+/// An identity that the job names must be that of its compute: otherwise a program that requests tokens would get none,
+/// or those of another identity.
 fn check_identity(tx: &Transaction<'_>, cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
     let Some(JobIdentity::Managed { client, object, resource }) = spec.identity.as_deref() else {
         return Ok(());
@@ -77,7 +77,7 @@ fn check_identity(tx: &Transaction<'_>, cluster: &Cluster, spec: &JobSpec) -> Re
         return Err(Refused::invalid(
             &format!("identity.{target}"),
             format!(
-                "{target} is '{}', which no identity of compute '{}' has ({has}), so the job would get no token for it; \
+                "{target} is '{}', which is no identity of compute '{}' ({has}), so the job would get no token for it; \
                  leave {target} out to use the compute's system-assigned identity",
                 shorten(named),
                 cluster.name

@@ -1,4 +1,4 @@
-//! Whether what a job reads and leaves by name can be told apart, and is all that its command names.
+//! Checks the names and values of a job's inputs and outputs, and that its command refers to no others.
 
 use super::asset::check_asset;
 use super::shorten;
@@ -16,8 +16,8 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
             return Err(Refused::invalid(
                 &format!("inputs.{name}"),
                 format!(
-                    "the input '{name}' has {} bytes or a NUL byte in it; a value may have {} bytes, so put more \
-                     into a file",
+                    "the input '{name}' has {} bytes, or contains a NUL byte; a value may have {} bytes, so put \
+                     more into a file",
                     text.len(),
                     limits::LITERAL_BYTES_MAX
                 ),
@@ -33,7 +33,7 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
     check_distribution(spec)
 }
 
-/// They become variables and folders.
+/// The names become variables and folders.
 fn check_names<'n>(
     what: &str,
     names: impl ExactSizeIterator<Item = &'n String>,
@@ -56,7 +56,8 @@ fn check_names<'n>(
             return Err(Refused::invalid(
                 what,
                 format!(
-                    "{:?} among the {what} cannot be a name; use up to {} letters, digits and '_', and no digit first",
+                    "{:?} is not a valid name for {what}; use up to {} letters, digits and '_', not starting with a \
+                     digit",
                     shorten(name),
                     limits::INPUT_NAME_BYTES_MAX
                 ),
@@ -66,7 +67,7 @@ fn check_names<'n>(
     Ok(())
 }
 
-/// Whatever the command and the variables name is there.
+/// Checks that every input and output exists to which the command and the variables refer.
 fn check_named(spec: &JobSpec) -> Result<(), Refused> {
     let value = |name: Name<'_>| match name {
         Name::Input(name) => spec.inputs.contains_key(name).then_some(""),
@@ -114,7 +115,7 @@ fn check_distribution(spec: &JobSpec) -> Result<(), Refused> {
                     "distribution.workerCount",
                     format!(
                         "there are {workers} workers and {parameter_servers} parameter servers on {} nodes, and each \
-                         has a node of its own; make instanceCount their sum",
+                         has a node of its own; set instanceCount to their sum",
                         spec.nodes
                     ),
                 )),

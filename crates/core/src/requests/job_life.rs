@@ -1,4 +1,4 @@
-//! What becomes of a job after its submit: what is written on it, the archive, and its end as a record.
+//! Requests about a job after its submit: changing its metadata, archiving it and deleting it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
                 return Err(Refused::not_found(
                     "name",
                     format!(
-                        "job '{}' does not exist in workspace '{}'; `muster job list` shows what does",
+                        "job '{}' does not exist in workspace '{}'; `muster job list` shows all jobs",
                         shorten(&edit.name),
                         edit.workspace.name
                     ),
@@ -36,7 +36,7 @@ pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
     }
 }
 
-/// A PUT of a job that is there: the same submit again (a retry after a lost answer), or other words on it.
+/// A PUT of an existing job: the same submit again (a retry after a lost answer), or a change of its metadata.
 pub(super) fn put_again(
     tx: &mut Transaction<'_>,
     request: &JobRequest,
@@ -46,7 +46,7 @@ pub(super) fn put_again(
         return Err(another(request));
     }
     let before = known.metadata();
-    // Clients send what they read and what is new: properties are only ever added, as with Azure.
+    // Clients send what they read together with what is new: as on Azure, properties are only ever added.
     let mut properties = before.properties.clone();
     properties.extend(request.spec.properties.clone());
     let is_archived = request.is_archived.unwrap_or(before.is_archived);
@@ -76,7 +76,7 @@ fn another(request: &JobRequest) -> Refused {
     Refused::conflict(
         "name",
         format!(
-            "a job named '{}' exists and does something else; only displayName, description, tags, \
+            "a job named '{}' already exists and runs something else; only displayName, description, tags, \
              properties and isArchived of a job can be changed, so choose another name",
             request.name
         ),
@@ -110,7 +110,7 @@ fn put_metadata(
     Ok(())
 }
 
-/// One that still waits or runs has to be canceled first: whoever deletes it may not know that it does.
+/// Deletes a job that has ended. A live one has to be canceled first, because the caller may not know that it is.
 fn delete(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
     let JobEdit { workspace: key, name, known: before, .. } = edit;
     let home = find_workspace(tx, key)?.id;
@@ -138,8 +138,8 @@ fn delete(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
     Ok(Reply::Noted)
 }
 
-/// The job of this name, live or ended: what the rows showed, and what this very step has changed since they were
-/// asked.
+/// The job with this name, live or ended: what the rows showed, updated with what this step has changed since they were
+/// read.
 pub(super) fn known(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
@@ -153,7 +153,7 @@ pub(super) fn known(
     if now.is_none() && before.is_none() {
         return None;
     }
-    // Of a workspace of that name that is gone by now.
+    // The row may belong to a deleted workspace of the same name.
     let mut known = before.filter(|known| known.job.workspace == workspace).cloned();
     for change in &tx.changes {
         match change {
@@ -185,7 +185,7 @@ pub(super) fn check_properties(properties: &BTreeMap<String, String>) -> Result<
     Err(Refused::invalid(
         "properties",
         format!(
-            "the properties have {bytes} bytes; at most {} are allowed, so put what is large into a file",
+            "the properties have {bytes} bytes; at most {} are allowed, so put large values into a file",
             limits::JOB_PROPERTIES_BYTES_MAX
         ),
     ))

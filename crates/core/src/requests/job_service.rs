@@ -1,4 +1,4 @@
-//! Whether what people open of a job can be told apart and reached.
+//! Checks that the services of a job have valid names and distinct ports.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
             return Err(Refused::invalid(
                 &target,
                 format!(
-                    "the service '{name}' has port {port}; give {} to 65535, jobs may not listen below",
+                    "the service '{name}' has port {port}; give {} to 65535, as jobs may not use lower ports",
                     limits::SERVICE_PORT_MIN
                 ),
             ));
@@ -55,7 +55,7 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
     Ok(())
 }
 
-/// It stands in an address and in the name of a file.
+/// The name is part of an address and of a file name.
 fn check_name(name: &str) -> Result<(), Refused> {
     let fits = (1..=limits::SERVICE_NAME_BYTES_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
@@ -118,7 +118,7 @@ mod tests {
             ("c", Custom, Some(65_535)),
             ("d", VsCode, None),
             ("e", RayDashboard, None),
-            // Nothing listens there.
+            // Muster provides no SSH, so its port does not matter.
             ("f", Ssh, Some(22)),
         ];
         assert_eq!(refused(&good), None);

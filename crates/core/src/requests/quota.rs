@@ -1,4 +1,4 @@
-//! Asking for other limits of a region.
+//! Requests for other limits of a region.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ pub(crate) fn set(
     if quota.limits != before {
         let lowest = lowest_change(&before, &quota.limits, &tx.world.settings.quota);
         tx.emit(Change::QuotaChanged(quota.clone()));
-        // Only whoever has reserved more than a limit, old or new, can now become larger or smaller by
-        // itself. Whoever waits for others to give back is served from the list of wishes.
+        // Only clusters that have reserved more than a changed limit, old or new, can now grow or shrink by themselves.
+        // Clusters that wait for others to release quota are served from the growth queue.
         for cluster in tx.world.clusters_beyond(scope, lowest) {
             tx.world.volatile.touch(cluster);
         }
@@ -53,7 +53,7 @@ pub(crate) fn set(
     Ok(Reply::Quota { quota, verdicts })
 }
 
-/// The lowest of all limits that are not what they were, old ones and new ones.
+/// The lowest of all limits that changed, whether the old value or the new one.
 fn lowest_change(
     before: &BTreeMap<QuotaName, u64>,
     now: &BTreeMap<QuotaName, u64>,
@@ -66,8 +66,8 @@ fn lowest_change(
     limits.flatten().min().unwrap_or(u64::MAX)
 }
 
-/// Each limit is judged alone, as Azure does: those that are possible are set. The family is given back as the
-/// catalogue spells it.
+/// Each limit is judged separately, as on Azure: those that are valid are set. The family is returned as the catalogue
+/// spells it.
 fn judge(
     tx: &Transaction<'_>,
     scope: &QuotaScope,

@@ -1,4 +1,4 @@
-//! Pools for jobs that name no compute: found, or made with the first job that needs one.
+//! Serverless clusters: found, or created with the first job that needs one.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::model::{
 };
 use crate::step::Transaction;
 
-/// Where a job is to run.
+/// The compute that a job will run on.
 pub(super) enum JobTarget {
     There(Arc<Cluster>),
-    /// With everything but who asks for it.
+    /// A cluster to be created, complete except for its ID and its creator.
     ToMake(Box<Cluster>),
 }
 
@@ -32,7 +32,7 @@ impl JobTarget {
     }
 }
 
-/// The pool of a serverless job, if it can ever run there. Changes nothing.
+/// The cluster of a serverless job, if the job can ever run there. Changes nothing.
 pub(super) fn find(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
@@ -89,13 +89,13 @@ fn new_pool(
         return Err(Refused::too_many(
             "computeId",
             format!(
-                "there are {} computes, the most allowed; name one of them, or delete one",
+                "there are {} computes, which is the maximum; name one of them, or delete one",
                 limits::CLUSTERS_MAX
             ),
         ));
     }
     Ok(Cluster {
-        // Drawn when it is made.
+        // Drawn when the cluster is created.
         id: ClusterId(0),
         workspace,
         name,
@@ -114,7 +114,7 @@ fn new_pool(
     })
 }
 
-/// Nothing is reserved for these pools; but what could not run in an empty region would wait for ever.
+/// Nothing is reserved for these clusters, but a job that could not run even in an empty region would wait for ever.
 fn check_quota(tx: &Transaction<'_>, cluster: &Cluster, nodes: u32) -> Result<(), Refused> {
     let home = tx.world.workspace_by_id(cluster.workspace).expect("looked up by the caller");
     let scope = QuotaScope::new(&home.key.subscription, &cluster.spec.location);
@@ -135,7 +135,7 @@ fn check_quota(tx: &Transaction<'_>, cluster: &Cluster, nodes: u32) -> Result<()
     Ok(())
 }
 
-/// The pool's id, and the pool itself if it is not there yet.
+/// The ID of the cluster, which is created if it does not exist yet.
 pub(super) fn make(tx: &mut Transaction<'_>, target: JobTarget, by: PrincipalId) -> ClusterId {
     let cluster = match target {
         JobTarget::There(cluster) => return cluster.id,
@@ -147,7 +147,7 @@ pub(super) fn make(tx: &mut Transaction<'_>, target: JobTarget, by: PrincipalId)
     id
 }
 
-/// Nobody changes or deletes what the service made for itself.
+/// Refuses to let users change or delete a cluster that Muster created for itself.
 pub(super) fn refuse(cluster: &Cluster) -> Result<(), Refused> {
     if !cluster.is_serverless() {
         return Ok(());
@@ -155,8 +155,8 @@ pub(super) fn refuse(cluster: &Cluster) -> Result<(), Refused> {
     Err(Refused::conflict(
         "name",
         format!(
-            "'{}' is the service's own pool for jobs that name no compute; it comes and goes by itself, so \
-             create a compute of your own",
+            "'{}' is a serverless cluster, which Muster creates and deletes by itself; create a compute of your \
+             own instead",
             cluster.name
         ),
     ))

@@ -1,4 +1,4 @@
-//! Asking for a workspace: create, change what is written on it, delete.
+//! Requests about workspaces: create, change, delete.
 
 use super::governance::{
     being_deleted, finish_deletion, finish_group, locked, need_group, refuse_locked,
@@ -17,10 +17,10 @@ use crate::model::{
 use crate::step::Transaction;
 
 const MANAGED_NETWORK_BYTES_MAX: usize = 65_536;
-/// Azure's bound on the name.
+/// Azure's limit on the length of the name.
 const WORKSPACE_NAME_MAX: usize = 33;
 
-/// Makes a workspace, or changes what is written on one that is there.
+/// Creates a workspace, or changes an existing one.
 pub(crate) fn put(
     tx: &mut Transaction<'_>,
     key: &WorkspaceKey,
@@ -50,7 +50,10 @@ pub(crate) fn put(
     if tx.world.workspaces().count() >= limits::WORKSPACES_MAX {
         return Err(Refused::too_many(
             "workspace",
-            format!("there are {} workspaces, the most allowed; reuse one", limits::WORKSPACES_MAX),
+            format!(
+                "there are {} workspaces, which is the maximum; reuse one",
+                limits::WORKSPACES_MAX
+            ),
         ));
     }
     need_group(tx, key, location)?;
@@ -100,7 +103,7 @@ pub(crate) fn patch(
     Ok(Reply::Workspace { workspace, is_new: false })
 }
 
-/// What is not given stays.
+/// Properties that are not given are kept.
 fn merge(about: &About, wanted: &WorkspacePatch) -> Result<About, Refused> {
     check_text("friendlyName", wanted.friendly_name.as_deref(), limits::FRIENDLY_NAME_BYTES_MAX)?;
     check_text("description", wanted.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
@@ -118,7 +121,7 @@ fn merge(about: &About, wanted: &WorkspacePatch) -> Result<About, Refused> {
     })
 }
 
-/// With all its computes. Its jobs end with them; what they cost stays in the ledger.
+/// Deletes a workspace with all its computes. Their jobs are canceled; their costs are kept in the ledger.
 pub(crate) fn delete(tx: &mut Transaction<'_>, key: &WorkspaceKey) -> InputResult {
     let Some(workspace) = tx.world.workspace(key) else { return Ok(Reply::NothingToDelete) };
     if let Some(deletion) = &workspace.deletion {
@@ -133,7 +136,7 @@ pub(crate) fn delete(tx: &mut Transaction<'_>, key: &WorkspaceKey) -> InputResul
     Ok(Reply::Deleting { operation })
 }
 
-/// A lock on a network holds the computes in it, and so the workspace.
+/// A lock on a network protects the computes in it, and so their workspace.
 pub(super) fn refuse_locked_networks(tx: &Transaction<'_>, id: WorkspaceId) -> Result<(), Refused> {
     tx.world
         .clusters_of(id)
@@ -159,7 +162,7 @@ pub(super) fn begin_delete(tx: &mut Transaction<'_>, id: WorkspaceId) -> Operati
     operation
 }
 
-/// A workspace that is being deleted goes with the last of its computes.
+/// A workspace that is being deleted is removed together with the last of its computes.
 pub(crate) fn finish_delete(tx: &mut Transaction<'_>, id: WorkspaceId) {
     let Some(workspace) = tx.world.workspace_by_id(id) else { return };
     let Some(deletion) = workspace.deletion.clone() else { return };

@@ -96,12 +96,12 @@ fn a_name_that_is_taken_does_not_say_whose_it_is() {
         let leaked: Vec<_> = THEIRS.iter().filter(|word| said.contains(*word)).collect();
         assert!(leaked.is_empty(), "{what} tells {leaked:?}: {refused}");
         // Nor what the other thing is like.
-        assert!(!said.contains("gives another role"), "{what}: {refused}");
+        assert!(!said.contains("assigns another role"), "{what}: {refused}");
         assert_eq!(stage.log.len(), before, "{what}: something changed");
     }
     // Where somebody may see it, they are told what to do about it.
     let refused = stage.say(role(Role::Reader, &theirs())).expect_err("it is another role");
-    assert!(refused.message.contains("gives another role; remove it"), "{refused}");
+    assert!(refused.message.contains("assigns another role; remove it"), "{refused}");
 }
 
 /// Where every public program calls its cluster `cpu-cluster`, each workspace has its own.

@@ -206,7 +206,7 @@ fn a_job_that_contradicts_the_compute_that_it_names_is_refused() {
         (
             &|spec| spec.identity = managed(Some("11111111-2222-3333-4444-555555555555")),
             "identity.clientId",
-            "which no identity of compute 'cpu' has (it has no identity)",
+            "which is no identity of compute 'cpu' (it has no identity)",
         ),
     ];
     for (change, target, words) in cases {
