@@ -60,13 +60,13 @@ pub(super) fn find(
     let found = tx.world.cluster_by_name(workspace, name.as_str()).map(|cluster| cluster.id);
     let target = match found.and_then(|id| tx.world.shared_cluster(id)) {
         Some(cluster) => JobTarget::There(Arc::clone(cluster)),
-        None => JobTarget::ToMake(Box::new(new_pool(tx, workspace, name, (vm_size, tier))?)),
+        None => JobTarget::ToMake(Box::new(new_cluster(tx, workspace, name, (vm_size, tier))?)),
     };
     check_quota(tx, target.cluster(), spec.nodes)?;
     Ok(target)
 }
 
-fn new_pool(
+fn new_cluster(
     tx: &Transaction<'_>,
     workspace: WorkspaceId,
     name: ClusterName,

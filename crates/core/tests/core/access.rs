@@ -1,4 +1,4 @@
-//! Users, keys and roles: what is refused changes nothing, and what a user may do follows from the roles.
+//! Users, keys and roles: a refused request changes nothing, and what a user may do follows from the roles.
 
 use crate::support::{self, Stage};
 use muster_core::model::{
@@ -42,7 +42,7 @@ fn a_user_may_do_what_the_roles_say_and_only_there() {
     let may = |stage: &Stage, action, at: &Scope| {
         stage.world.directory().allows("oid of ada", action, at)
     };
-    assert!(!may(&stage, Action::Read, &space), "nobody starts with anything");
+    assert!(!may(&stage, Action::Read, &space), "a new user has no permissions");
     let role = assignment("r1", "ada", Role::DataScientist, space.clone());
     ask(&mut stage, AccessRequest::AssignRole(role)).expect("assigned");
     assert!(may(&stage, Action::Read, &space) && may(&stage, Action::RunJobs, &space));
@@ -59,7 +59,7 @@ fn a_user_may_do_what_the_roles_say_and_only_there() {
     let remove = AccessRequest::RemoveRole { name: "R1".into(), scope: space.clone() };
     ask(&mut stage, remove).expect("removed");
     assert!(!may(&stage, Action::RunJobs, &space) && may(&stage, Action::Read, &space));
-    // A user that is gone takes all roles along, also for a later user of that name.
+    // A deleted user loses all roles, and a later user with the same name does not get them.
     ask(&mut stage, AccessRequest::DeleteUser { user: "ADA".into() }).expect("deleted");
     assert_eq!(stage.world.directory().roles().len(), 0);
     create(&mut stage, "ada").expect("the name is free");
@@ -113,7 +113,7 @@ fn what_is_refused_changes_nothing() {
     let slash = RoleAssignment { name: "a/b".into(), ..role.clone() };
     let answer = ask(&mut stage, AccessRequest::AssignRole(slash));
     assert_eq!(kind_of(answer), RefusalKind::Invalid);
-    // Asking for what is there already is no refusal, and no change.
+    // Requesting what already exists is neither refused nor a change.
     let again = ask(&mut stage, AccessRequest::AssignRole(role.clone())).expect("as before");
     let Reply::Role(known) = again else { panic!("{again:?}") };
     assert_eq!((&known.object_id, known.role), (&role.object_id, role.role));
@@ -135,9 +135,9 @@ fn a_clusters_identity_comes_and_goes_with_it() {
     assert_eq!(stage.world.directory().identity_of(cluster), None, "not asked for");
     put(&mut stage, own(true));
     let identity = stage.world.directory().identity_of(cluster).cloned().expect("made with it");
-    assert_eq!(identity.key, None, "nobody can sign in as it");
+    assert_eq!(identity.key, None, "it cannot be used to sign in");
 
-    // It can be given roles, and nothing else: its cluster decides about it.
+    // It can be given roles, but everything else about it is decided by its cluster.
     let [space, ..] = scopes();
     let role = assignment("r1", "", Role::Reader, space.clone());
     let role = RoleAssignment { object_id: identity.object_id.clone(), ..role };
@@ -158,11 +158,11 @@ fn a_clusters_identity_comes_and_goes_with_it() {
     assert_eq!(stage.world.directory().identity_of(cluster), Some(&identity), "unchanged");
     put(&mut stage, own(false));
     assert_eq!(stage.world.directory().identity_of(cluster), None);
-    assert_eq!(stage.world.directory().roles().len(), 0, "its roles go with it");
+    assert_eq!(stage.world.directory().roles().len(), 0, "its roles are deleted with it");
     stage.pass_s(1);
     put(&mut stage, own(true));
     let second = stage.world.directory().identity_of(cluster).cloned().expect("a new one");
-    assert_ne!(second.object_id, identity.object_id, "nobody inherits what the first one had");
+    assert_ne!(second.object_id, identity.object_id, "it does not inherit what the first one had");
 
     let delete = Input::DeleteCluster { workspace: support::workspace(), name: "pool".into() };
     stage.say(delete).expect("accepted");

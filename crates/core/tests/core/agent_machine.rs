@@ -1,4 +1,4 @@
-//! The node's side: merge, lease, journal, and every message that comes late, twice or never.
+//! The node's side: merging, the lease, the journal, and messages that arrive late, twice or never.
 
 use muster_core::agent::{
     Action, Assignment, AttemptPhase, Desired, Machine, Record, Signal, Timing,
@@ -76,9 +76,9 @@ fn takes_on_an_order_once_and_journals_first() {
 fn drops_older_epochs_and_late_answers() {
     let mut machine = running(7);
     let actions = machine.on_desired(&desired(&[7, 5]), 3, at(1), at(1));
-    assert_eq!(actions, [], "an older epoch is never taken on");
+    assert_eq!(actions, [], "an older epoch is never accepted");
     let late = machine.on_desired(&desired(&[]), 2, at(0), at(2));
-    assert_eq!(late, [], "the answer to an older report cannot stop what a newer one ordered");
+    assert_eq!(late, [], "the answer to an older report cannot stop what a newer one assigned");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn what_is_unwanted_is_asked_to_stop_and_then_killed() {
     assert_eq!(
         machine.report().attempts[0].phase,
         AttemptPhase::Ended(Exit::Stopped),
-        "whatever it says, it did not finish by itself"
+        "whatever its exit code is, it did not finish by itself"
     );
 }
 
@@ -160,7 +160,7 @@ fn ends_itself_when_alone_but_never_with_something_running() {
     assert!(is_end(&machine.on_exited(Epoch(7), Exit::Signal(9), at(201))));
     let mut machine = self::machine();
     assert_eq!(machine.next_tick(), at(60));
-    assert!(is_end(&machine.on_tick(at(60))), "nobody ever answered");
+    assert!(is_end(&machine.on_tick(at(60))), "no answer ever arrived");
     let mut machine = running(7);
     let end = Desired { end: true, ..desired(&[]) };
     assert!(!is_end(&machine.on_desired(&end, 2, at(1), at(1))));
@@ -168,7 +168,7 @@ fn ends_itself_when_alone_but_never_with_something_running() {
 }
 
 #[test]
-fn a_timeout_is_told_from_other_stops() {
+fn a_timeout_is_distinguished_from_other_stops() {
     let mut machine = machine();
     machine.on_desired(&desired(&[7]), 1, at(0), at(0));
     machine.on_started(Epoch(7), Some(Span::seconds(5)), at(0));

@@ -1,4 +1,4 @@
-//! Assets: what one is made of never changes, what is written on it may, and nobody holds them but the rows.
+//! Assets: their content never changes, their description and tags may, and they are only in rows.
 
 use crate::support::{Stage, user, workspace};
 use muster_core::model::{
@@ -9,7 +9,7 @@ use muster_core::{
     RefusalKind, Reply, step,
 };
 
-/// What the rows show after everything that the stage has logged: what `look_up` does with a store.
+/// What the rows show after everything that the stage has logged, as `look_up` finds it in a store.
 fn known(stage: &Stage, kind: AssetKind, name: &str, version: Option<&str>) -> KnownAsset {
     let mut known = KnownAsset::default();
     let is_it = |of: AssetKind, other: &str| of == kind && other.eq_ignore_ascii_case(name);
@@ -81,8 +81,8 @@ fn a_version_is_made_once_and_only_what_is_written_on_it_changes() {
     assert!(is_new);
     let logged = stage.log.len();
     let (again, is_new) = made(put(&mut stage, "env", "1", spec("one")));
-    assert!(!is_new && again == first, "the same again");
-    assert_eq!(stage.log.len(), logged, "is no change at all");
+    assert!(!is_new && again == first, "the same request again");
+    assert_eq!(stage.log.len(), logged, "it changes nothing");
     stage.pass_s(5);
     let other =
         AssetSpec { description: Some("d".into()), metadata: Some("{}".into()), ..spec("one") };
@@ -99,10 +99,10 @@ fn a_version_is_made_once_and_only_what_is_written_on_it_changes() {
     let hashed = AssetSpec { hash: Some("h".into()), ..spec("one") };
     assert_eq!(kind(put(&mut stage, "env", "1", hashed)), Some(RefusalKind::Conflict));
     let (second, is_new) = made(put(&mut stage, "ENV", "2", spec("two")));
-    assert!(is_new && &*second.name == "Env", "as it was first written");
+    assert!(is_new && &*second.name == "Env", "the name is spelled as in the first version");
     let (elsewhere, is_new) =
         made(say(&mut stage, AssetKind::Data, "env", action("1", spec("three"))));
-    assert!(is_new && elsewhere.kind == AssetKind::Data, "kinds have names of their own");
+    assert!(is_new && elsewhere.kind == AssetKind::Data, "each kind has its own names");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_name_knows_the_next_number_whatever_else_there_is() {
     let delete = AssetAction::Delete { version: longest.into() };
     assert_eq!(say(&mut stage, AssetKind::Environment, "e", delete.clone()), Ok(Reply::Noted));
     let left = container(&stage, "e");
-    assert_eq!((left.versions, left.next_version()), (6, 10u64.pow(18)), "no number comes twice");
+    assert_eq!((left.versions, left.next_version()), (6, 10u64.pow(18)), "no number is reused");
     let again = say(&mut stage, AssetKind::Environment, "e", delete);
     assert_eq!(again, Ok(Reply::NothingToDelete));
 }
@@ -135,7 +135,7 @@ fn versions_and_names_go_into_the_archive_and_come_back() {
     let (there, _) = made(say(&mut stage, AssetKind::Environment, "e", archive(Some(true))));
     assert!(there.is_archived);
     let (there, _) = made(say(&mut stage, AssetKind::Environment, "e", archive(None)));
-    assert!(there.is_archived, "without a word it stays");
+    assert!(there.is_archived, "unless stated, it remains archived");
     let (there, _) = made(say(&mut stage, AssetKind::Environment, "e", archive(Some(false))));
     assert!(!there.is_archived);
     let name =
@@ -169,7 +169,7 @@ fn a_name_goes_with_its_last_version_or_with_all_of_them() {
 }
 
 #[test]
-fn what_nobody_named_is_not_listed_until_somebody_does() {
+fn an_anonymous_asset_is_not_listed_until_it_gets_a_name() {
     let mut stage = Stage::new();
     let anonymous = AssetSpec { is_anonymous: true, ..spec("one") };
     made(put(&mut stage, "e", "1", anonymous.clone()));
@@ -182,7 +182,7 @@ fn what_nobody_named_is_not_listed_until_somebody_does() {
     assert!(!container(&stage, "e").is_anonymous);
 }
 
-/// The rows were asked before any of them was said.
+/// The rows were read before any of these requests was made.
 #[test]
 fn of_two_in_one_step_the_second_sees_the_first() {
     let mut stage = Stage::new();

@@ -1,4 +1,5 @@
-//! A job of several nodes needs them all on one host. Which one is best depends on what nodes of other clusters leave there.
+//! A multi-node job needs all of its nodes on one host. Which host is best depends on the room that other clusters'
+//! nodes leave there.
 
 use crate::support::Stage;
 use muster_core::agent::AttemptPhase;
@@ -12,7 +13,7 @@ fn host_of(stage: &Stage, job: &str) -> String {
     stage.world.node(node).expect("a member").host.to_string()
 }
 
-/// Found by seed 31: nobody looked at the cluster that chooses when another's node left a host.
+/// Found by seed 31: the cluster was not visited when another cluster's node was deleted from a host.
 #[test]
 fn an_idle_node_makes_way_when_others_leave_the_better_host() {
     let mut stage = Stage::new();
@@ -42,9 +43,9 @@ fn an_idle_node_makes_way_when_others_leave_the_better_host() {
     for job in leave {
         stage.members_say(job, AttemptPhase::Ended(Exit::Code(0)));
     }
-    assert_eq!(stage.count(NodePhase::Idle), 3, "one of them on the host where something runs");
+    assert_eq!(stage.count(NodePhase::Idle), 3, "one of them is on the host with a running job");
 
-    // Their nodes go, and with the last of them the other host is the better one.
+    // Their nodes are deleted, and with the last of them the other host becomes the better one.
     stage.pass_s(61);
     stage.provide();
     stage.provide();

@@ -1,4 +1,4 @@
-//! Datastores: named, locked and refused as everything else, and not in World.
+//! Datastores: they are named, locked and refused like everything else, and are not in World.
 
 use crate::support::{Stage, user, workspace};
 use muster_core::model::{DatastoreSpec, LockLevel, Scope};
@@ -48,7 +48,7 @@ fn a_lock_of_the_workspace_holds_for_them() {
     };
     stage.say(lock(LockLevel::CanNotDelete)).expect("a lock");
     assert_eq!(kind(delete(&mut stage, "mine")), Some(RefusalKind::Locked));
-    put(&mut stage, "mine").expect("it forbids no change");
+    put(&mut stage, "mine").expect("the lock does not forbid changes");
     stage.say(lock(LockLevel::ReadOnly)).expect("a lock");
     assert_eq!(kind(put(&mut stage, "mine")), Some(RefusalKind::Locked));
 }

@@ -1,4 +1,4 @@
-//! Templates: everything in one is made, or nothing, and each part is noted for itself.
+//! Templates: everything in one is created or nothing is, and each resource is recorded separately.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ fn deployment(answer: InputResult) -> Deployment {
     }
 }
 
-/// Who, what, and whether it is something new.
+/// The caller, the resource, and whether it is new.
 fn noted(stage: &Stage) -> Vec<(&str, &str, bool)> {
     fn line(change: &Change) -> Option<(&str, &str, bool)> {
         let Change::ActivityNoted(activity) = change else { return None };
@@ -84,9 +84,9 @@ fn a_template_is_made_in_order_and_each_part_is_noted() {
     let made = deployment(ask(&mut stage, request(steps.clone())));
     let parts: Vec<_> = made.made.iter().map(|made| (&*made.resource, made.is_new)).collect();
     assert_eq!(parts, [("/w", true), ("/w/cpu", true), ("/space", false)]);
-    assert!(made.made.iter().all(|made| made.operation.is_none()), "all of it is there already");
+    assert!(made.made.iter().all(|made| made.operation.is_none()), "all of it exists already");
     assert_eq!((made.left_out.len(), &*made.by.name), (1, "ada"));
-    // What was there and stays as it is, is not noted.
+    // An existing resource that does not change is not recorded.
     let lines = [("ada", "/w", true), ("ada", "/w/cpu", true), ("ada", "/D", false)];
     assert_eq!(noted(&stage), lines);
     let home = stage.world.workspace(&WorkspaceKey::new("sub", "group", "w")).expect("made");
@@ -97,7 +97,7 @@ fn a_template_is_made_in_order_and_each_part_is_noted() {
         _ => None,
     });
     let by = operation.expect("the cluster's").by;
-    assert_eq!(by.as_deref(), Some("ada"), "whoever deployed it may follow it");
+    assert_eq!(by.as_deref(), Some("ada"), "the caller who deployed it may follow it");
 
     let again = deployment(ask(&mut stage, request(steps)));
     assert!(again.made.iter().all(|made| !made.is_new));
@@ -112,7 +112,7 @@ fn if_one_part_is_refused_nothing_is_made() {
         .say(Input::SetQuota { scope: QuotaScope::new("sub", "eastus"), limits: large })
         .expect("a limit");
     let cases = [
-        // What is refused only because of what comes before it in the same template.
+        // Some are refused only because of what precedes them in the same template.
         (
             vec![new_cluster("v", "one", 2), new_cluster("v", "two", 2)],
             RefusalKind::QuotaExceeded,

@@ -1,4 +1,4 @@
-//! A host that has what a job's Python is made of is preferred, where there is a choice.
+//! If there is a choice, a host that already has a job's Python environment is preferred.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn host_of(stage: &Stage, job: &str) -> String {
     stage.world.node(node).expect("a member").host.to_string()
 }
 
-/// Two hosts; the narrow one comes first if nothing else matters. `numpy` has been built on the wide one.
+/// Two hosts. The narrow one is preferred if nothing else matters. `numpy` has been built on the wide one.
 fn two_hosts(idle_s: u64) -> Stage {
     let mut stage = Stage::with_cluster("pool", 0, 9, idle_s);
     stage.join_host("wide", nodes(4));
@@ -47,7 +47,7 @@ fn two_hosts(idle_s: u64) -> Stage {
         (host_of(&stage, "first"), host_of(&stage, "one")),
         ("wide".into(), "narrow".into())
     );
-    // The nodes of the narrow one are the last to be used.
+    // The nodes of the narrow host were used last.
     for name in ["first", "one", "two"] {
         stage.finish(name);
         stage.pass_s(1);
@@ -61,7 +61,7 @@ fn an_idle_node_of_such_a_host_is_taken_first() {
     stage.submit("plain", "pool", 1).expect("accepted");
     assert_eq!(host_of(&stage, "plain"), "narrow", "the most recently used");
     submit_with(&mut stage, "other", "pandas", 1);
-    assert_eq!(host_of(&stage, "other"), "narrow", "nobody has it");
+    assert_eq!(host_of(&stage, "other"), "narrow", "no host has it");
     submit_with(&mut stage, "same", "numpy", 1);
     assert_eq!(host_of(&stage, "same"), "wide");
 }
@@ -72,7 +72,7 @@ fn without_a_choice_it_runs_where_there_is_room() {
     submit_with(&mut stage, "same", "numpy", 1);
     submit_with(&mut stage, "again", "numpy", 1);
     assert_eq!(host_of(&stage, "same"), "wide");
-    assert_eq!(host_of(&stage, "again"), "narrow", "it does not wait for the other");
+    assert_eq!(host_of(&stage, "again"), "narrow", "it does not wait for the other host");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_new_node_is_made_on_such_a_host() {
     let mut stage = two_hosts(2);
     stage.pass_s(60);
     stage.provide();
-    assert_eq!(stage.world.nodes().len(), 0, "all have left");
+    assert_eq!(stage.world.nodes().len(), 0, "all have been deleted");
     submit_with(&mut stage, "same", "numpy", 1);
     submit_with(&mut stage, "other", "pandas", 1);
     let hosts: Vec<&str> = stage.world.nodes().map(|node| node.host.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Low-priority nodes are taken away: with notice, with time to end, and with the job back in the queue.
+//! Low-priority nodes are evicted: with notice, with time to end, and with the job back in the queue.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn spot(nodes_max: u32) -> Stage {
     stage
 }
 
-/// A job on so many low-priority nodes that runs.
+/// A running job on this many low-priority nodes.
 fn running(nodes: u32) -> Stage {
     let mut stage = spot(nodes);
     stage.submit("job", "spot", nodes).expect("accepted");
@@ -46,21 +46,21 @@ fn evict(stage: &mut Stage, cluster: &str, node: &str) -> InputResult {
     stage.say(Input::EvictNode { workspace: workspace(), cluster, node })
 }
 
-/// What the member of this rank is told when it says this.
+/// What the member of this rank is told when it sends this report.
 fn says(stage: &mut Stage, rank: usize, phase: AttemptPhase) -> Desired {
     let (name, epoch) = (name_of(stage, rank), stage.members("job")[rank].1);
     stage.report(&name, &[(epoch, phase)])
 }
 
 #[test]
-fn dedicated_nodes_are_not_taken_away() {
+fn dedicated_nodes_are_not_evicted() {
     let mut stage = Stage::with_cluster("pool", 1, 1, 60);
     stage.provide();
     let node = stage.world.nodes().next().expect("the minimum").name.to_string();
     let refused = evict(&mut stage, "pool", &node).expect_err("it is dedicated");
     assert_eq!(refused.kind, RefusalKind::Invalid);
     assert!(refused.message.contains("low_priority"), "{refused}");
-    let refused = evict(&mut stage, "pool", "nobody").expect_err("no such node");
+    let refused = evict(&mut stage, "pool", "none").expect_err("no such node");
     assert_eq!(refused.kind, RefusalKind::NotFound);
     assert_eq!(stage.nodes(), [NodePhase::Idle]);
 }
@@ -72,12 +72,12 @@ fn a_node_without_a_job_goes_at_once() {
     let node = stage.world.nodes().next().expect("idle").name.to_string();
     assert_eq!(evict(&mut stage, "spot", &node), Ok(Reply::Evicting { within: Span::ZERO }));
     assert_eq!(stage.nodes(), [NodePhase::Unusable]);
-    let refused = evict(&mut stage, "spot", &node).expect_err("it is on its way out");
+    let refused = evict(&mut stage, "spot", &node).expect_err("it is already being deleted");
     assert_eq!(refused.kind, RefusalKind::Conflict);
 }
 
 #[test]
-fn a_job_is_told_has_its_time_and_waits_again() {
+fn a_job_is_notified_has_its_time_and_waits_again() {
     let mut stage = running(1);
     let node = name_of(&stage, 0);
     for _ in 0..2 {
@@ -91,10 +91,10 @@ fn a_job_is_told_has_its_time_and_waits_again() {
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Evicted));
     let job = stage.job("job").expect("live");
     assert_eq!((job.phase(), job.attempts, job.losses), (JobPhase::Queued, 1, 0));
-    assert_eq!(stage.count(NodePhase::Unusable), 1, "the node has left");
+    assert_eq!(stage.count(NodePhase::Unusable), 1, "the node is being deleted");
 }
 
-/// A pool of two on which `names` have run and were taken away, in this order.
+/// A cluster of two nodes on which `names` have run and were evicted, in this order.
 fn returned(names: &[(&str, &str, Priority)]) -> Stage {
     let mut stage = spot(2);
     for (name, by, priority) in names {
@@ -113,7 +113,7 @@ fn returned(names: &[(&str, &str, Priority)]) -> Stage {
     stage
 }
 
-/// The jobs in the order in which they start on one node after the other.
+/// The jobs in the order in which they start on a single node.
 fn served(stage: &mut Stage, jobs: usize) -> Vec<String> {
     let one = ClusterPatch { nodes_max: Some(1), ..ClusterPatch::default() };
     stage.patch("spot", one).expect("a valid maximum");
@@ -131,8 +131,8 @@ fn served(stage: &mut Stage, jobs: usize) -> Vec<String> {
 }
 
 #[test]
-fn who_was_taken_away_goes_first_of_its_priority_whatever_its_owner_has_used() {
-    // Ann has used more than anybody by then.
+fn an_evicted_job_goes_first_of_its_priority_whatever_its_user_has_used() {
+    // By then, Ann has used more than any other user.
     let mut stage = returned(&[("a1", "ann", Priority::Medium), ("a2", "ann", Priority::Medium)]);
     for (name, by, priority) in [
         ("b1", "bob", Priority::Medium),
@@ -146,7 +146,7 @@ fn who_was_taken_away_goes_first_of_its_priority_whatever_its_owner_has_used() {
 }
 
 #[test]
-fn those_taken_away_keep_the_order_in_which_they_came() {
+fn evicted_jobs_keep_the_order_of_their_arrival() {
     let jobs = [("a1", "ann", Priority::Medium), ("b1", "bob", Priority::Medium)];
     let mut stage = returned(&jobs);
     let mut turned = returned(&[jobs[1], jobs[0]]);
@@ -192,7 +192,7 @@ fn every_attempt_has_its_own_lines_in_the_ledger() {
 }
 
 #[test]
-fn nobody_else_starts_on_a_node_that_is_taken_away() {
+fn no_other_job_starts_on_a_node_that_is_being_evicted() {
     let mut stage = spot(1);
     let share = muster_core::model::ShareRequest { vcpus: Some(1), ..<_>::default() };
     let wants = Wants { share, ..Wants::default() };
@@ -251,7 +251,7 @@ fn a_job_may_ask_to_fail_instead() {
 }
 
 #[test]
-fn every_member_of_a_gang_is_told_and_none_loses_its_time() {
+fn every_member_of_a_gang_is_notified_and_none_loses_its_time() {
     let mut stage = running(2);
     let node = name_of(&stage, 1);
     evict(&mut stage, "spot", &node).expect("it is low priority");
@@ -261,14 +261,14 @@ fn every_member_of_a_gang_is_told_and_none_loses_its_time() {
     }
     says(&mut stage, 1, AttemptPhase::Ended(Exit::Evicted));
     let desired = says(&mut stage, 0, AttemptPhase::Leaving);
-    assert_eq!(desired.assignments[0].evict, Some(GRACE), "it may still save what it has");
+    assert_eq!(desired.assignments[0].evict, Some(GRACE), "it may still save its checkpoint");
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Evicted));
     assert_eq!(stage.phase("job"), JobPhase::Queued);
     assert_eq!((stage.count(NodePhase::Idle), stage.count(NodePhase::Unusable)), (1, 1));
 }
 
 #[test]
-fn a_node_that_falls_silent_under_notice_was_taken_away() {
+fn a_node_that_falls_silent_under_notice_counts_as_evicted() {
     let mut stage = running(1);
     let node = name_of(&stage, 0);
     evict(&mut stage, "spot", &node).expect("it is low priority");
@@ -281,7 +281,7 @@ fn a_node_that_falls_silent_under_notice_was_taken_away() {
 #[test]
 fn two_nodes_that_fall_silent_together_leave_once_each() {
     let mut stage = running(2);
-    // The one that is given up last: the attempt is over with the first, and then the noticed node goes with it.
+    // The noticed node is given up last: the attempt is over with the first one, and then the noticed node is evicted.
     let rank = usize::from(stage.members("job")[0].0 < stage.members("job")[1].0);
     let noticed = name_of(&stage, rank);
     evict(&mut stage, "spot", &noticed).expect("it is low priority");
@@ -335,8 +335,8 @@ fn desired(evict: Option<Span>) -> Desired {
     }
 }
 
-/// A machine whose job was told at 10 s.
-fn told() -> Machine {
+/// A node whose job was notified at 10 s.
+fn notified() -> Machine {
     let mut machine = Machine::new("boot", "10.0.0.4", Timing::default(), at(0));
     machine.on_desired(&desired(None), 1, at(0), at(0));
     machine.on_started(Epoch(7), None, at(0));
@@ -349,19 +349,19 @@ fn told() -> Machine {
     ];
     assert_eq!(actions, expected);
     assert_eq!(machine.report().attempts[0].phase, AttemptPhase::Leaving);
-    assert_eq!(machine.on_desired(&desired(Some(GRACE)), 3, at(11), at(11)), [], "told once");
+    assert_eq!(machine.on_desired(&desired(Some(GRACE)), 3, at(11), at(11)), [], "notified once");
     machine
 }
 
 #[test]
 fn what_runs_is_asked_to_end_and_killed_when_its_time_is_over() {
-    let mut machine = told();
+    let mut machine = notified();
     assert_eq!(machine.on_tick(at(39)), []);
     let kill = Action::Signal { epoch: Epoch(7), signal: Signal::Kill };
     assert_eq!(machine.on_tick(at(40)), [kill]);
     machine.on_exited(Epoch(7), Exit::Signal(9), at(40));
     assert_eq!(machine.report().attempts[0].phase, AttemptPhase::Ended(Exit::Evicted));
-    let mut machine = told();
+    let mut machine = notified();
     machine.on_exited(Epoch(7), Exit::Code(0), at(20));
     assert_eq!(machine.report().attempts[0].phase, AttemptPhase::Ended(Exit::Code(0)));
 }
@@ -372,7 +372,7 @@ fn nothing_runs_when_the_lease_is_over_whatever_time_was_given() {
     machine.on_desired(&desired(None), 1, at(0), at(0));
     machine.on_started(Epoch(7), None, at(0));
     machine.on_desired(&desired(Some(Span::seconds(300))), 2, at(10), at(10));
-    assert_eq!(machine.next_tick(), at(10 + 60 - 15), "it looks again when the lease runs out");
+    assert_eq!(machine.next_tick(), at(10 + 60 - 15), "it acts again when the lease runs out");
     assert_eq!(machine.on_tick(at(55)), []);
     assert_eq!(machine.next_tick(), at(65));
     let kill = Action::Signal { epoch: Epoch(7), signal: Signal::Kill };

@@ -1,4 +1,4 @@
-//! Jobs of several nodes: all members start together or none does, and all know where the others are.
+//! Multi-node jobs: all members start together or none does, and all know the addresses of the others.
 
 use crate::support::{self, Stage, Wants, request, someone};
 use muster_core::Change;
@@ -11,7 +11,7 @@ use muster_core::model::{Exit, Failure, JobPhase, JobState, ShareRequest, SpecHa
 use muster_core::time::{Elapsed, Span};
 use muster_core::{Input, Reply, World, WorldRows, step};
 
-/// A gang of two that was granted its nodes, which have addresses of their own.
+/// A job on two nodes with different addresses, which have been granted.
 fn granted() -> Stage {
     let mut stage = Stage::with_cluster("pool", 0, 2, 120);
     stage.submit("gang", "pool", 2).expect("accepted");
@@ -32,7 +32,7 @@ fn member(stage: &Stage, rank: usize) -> (String, Epoch) {
     (stage.world.node(node).expect("a member").name.to_string(), epoch)
 }
 
-/// What the member of this rank is told when it says this.
+/// What the member of this rank is told when it sends this report.
 fn says(stage: &mut Stage, rank: usize, phase: AttemptPhase) -> Desired {
     let (name, epoch) = member(stage, rank);
     stage.report(&name, &[(epoch, phase)])
@@ -53,11 +53,11 @@ fn an_order_says_where_all_members_are_until_it_is_prepared() {
     let told: Vec<String> = assignment.addresses.iter().map(ToString::to_string).collect();
     assert_eq!((told, assignment.rank, assignment.go), (addresses, 1, false));
     let assignment = says(&mut stage, 1, AttemptPhase::Ready).assignments.remove(0);
-    assert_eq!(assignment.addresses, [], "it knows them by now");
+    assert_eq!(assignment.addresses, [], "it knows them already");
 }
 
 #[test]
-fn nobody_starts_before_all_are_ready() {
+fn no_member_starts_before_all_are_ready() {
     let mut stage = granted();
     assert!(!says(&mut stage, 0, AttemptPhase::Ready).assignments[0].go);
     assert!(!says(&mut stage, 1, AttemptPhase::Preparing).assignments[0].go);
@@ -73,7 +73,7 @@ fn nobody_starts_before_all_are_ready() {
 }
 
 #[test]
-fn a_member_that_is_done_early_holds_nobody_back() {
+fn a_member_that_is_done_early_does_not_hold_back_the_others() {
     let mut stage = granted();
     says(&mut stage, 0, AttemptPhase::Ready);
     says(&mut stage, 1, AttemptPhase::Ready);
@@ -90,18 +90,18 @@ fn one_node_needs_no_word() {
     stage.settle_effects(|_| true);
     let name = stage.world.nodes().next().expect("asked for").name.to_string();
     let assignment = stage.report(&name, &[]).assignments.remove(0);
-    assert!(assignment.go, "with the order itself: no round trip");
+    assert!(assignment.go, "together with the assignment, without another round trip");
     assert_eq!(assignment.addresses, []);
 }
 
 #[test]
-fn if_one_cannot_be_prepared_nobody_starts_and_the_job_fails_of_it() {
+fn if_one_member_cannot_be_prepared_none_starts_and_the_job_fails() {
     let mut stage = granted();
     says(&mut stage, 0, AttemptPhase::Ready);
     let message = "no such image".into();
     says(&mut stage, 1, AttemptPhase::Ended(Exit::NotStarted { message }));
     let desired = says(&mut stage, 0, AttemptPhase::Ready);
-    assert_eq!(desired.assignments, [], "it is to stop, not to go");
+    assert_eq!(desired.assignments, [], "it has to stop instead of starting");
     let (failing, _) = stage.members("gang")[1];
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Stopped));
     let ended = stage.log.iter().rev().find_map(|change| match change {
@@ -114,7 +114,7 @@ fn if_one_cannot_be_prepared_nobody_starts_and_the_job_fails_of_it() {
 }
 
 #[test]
-fn if_one_is_lost_before_all_are_ready_nobody_starts_and_the_job_waits_again() {
+fn if_one_member_is_lost_before_all_are_ready_none_starts_and_the_job_waits_again() {
     let mut stage = granted();
     says(&mut stage, 0, AttemptPhase::Ready);
     let (lost, _) = member(&stage, 1);
@@ -135,14 +135,14 @@ fn attempts_with_rank_0_on_one_node_never_share_a_port() {
     stage.submit_as(someone(), "first", "pool", wants).expect("accepted");
     stage.provide();
     let (_, first) = stage.members("first")[0];
-    // So many numbers later the job's id is the last one before an epoch with the same port.
+    // After this many numbers, the job's ID is the last one before an epoch with the same port.
     let rows = WorldRows { next_sequence: first.0 + 9_999, ..support::rows(&stage.log) };
     let World { settings, catalogue, .. } = stage.world.clone();
     stage.world = World::rebuild(rows, 1, settings, catalogue, stage.now);
     let later = request("second", "pool", wants);
     step(&mut stage.world, &[Input::SubmitJob(Box::new(later))], stage.now);
     let (_, second) = stage.members("second")[0];
-    assert_eq!(second, Epoch(first.0 + 10_001), "one was passed over");
+    assert_eq!(second, Epoch(first.0 + 10_001), "one was skipped");
 }
 
 // The node's side.
@@ -177,7 +177,7 @@ fn desired(assignments: Vec<Assignment>) -> Desired {
     }
 }
 
-/// A machine that has prepared its member and waits.
+/// A node that has prepared its member and waits.
 fn ready() -> Machine {
     let mut machine = Machine::new("boot", "10.0.0.4", Timing::default(), at(0));
     let actions = machine.on_desired(&desired(vec![assignment(false)]), 1, at(0), at(0));
@@ -205,7 +205,7 @@ fn what_is_ready_and_unwanted_never_starts() {
     let stop = Action::Signal { epoch: Epoch(7), signal: Signal::Terminate };
     assert_eq!(actions, [stop]);
     let go = machine.on_desired(&desired(vec![assignment(true)]), 3, at(2), at(2));
-    assert_eq!(go, [], "it was told to stop");
+    assert_eq!(go, [], "it was asked to stop");
     let mut machine = ready();
     assert_eq!(machine.on_tick(at(45)).len(), 1, "its lease runs out");
     let late = machine.on_desired(&desired(vec![assignment(true)]), 2, at(0), at(46));

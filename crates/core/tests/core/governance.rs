@@ -1,5 +1,5 @@
-//! Resource groups, locks and deletions: what a lock forbids is refused with its name and changes nothing, a
-//! pool under a lock says why it does not grow, and what is deleted takes everything in it along.
+//! Resource groups, locks and deletions: what a lock forbids is refused with the name of the lock and changes nothing,
+//! a cluster under a lock explains why it does not grow, and deleting something deletes everything in it.
 
 use crate::support::{Stage, apply, someone, user, workspace};
 use muster_core::model::{
@@ -42,7 +42,7 @@ fn delete_group(stage: &mut Stage, name: &str) -> InputResult {
     ask(stage, GovernanceRequest::DeleteGroup { subscription: "sub".into(), name: name.into() })
 }
 
-/// Refused because of this lock, with nothing changed.
+/// The request is refused because of this lock, and changes nothing.
 #[track_caller]
 fn assert_locked(stage: &mut Stage, lock: &str, input: Input) {
     let before = stage.log.len();
@@ -68,7 +68,7 @@ fn a_lock_on_the_group_stops_growth_and_says_so_until_it_is_removed() {
     let group = Scope::group("sub", "GROUP");
     lock(&mut stage, "keep", group.clone(), LockLevel::CanNotDelete).expect("a lock");
 
-    stage.submit("job", "cpu", 1).expect("jobs are taken: they wait");
+    stage.submit("job", "cpu", 1).expect("jobs are accepted, but wait");
     assert_eq!(stage.nodes(), []);
     let id = stage.job("job").expect("it waits").id;
     let reasons = why(&stage.world, id);
@@ -82,19 +82,19 @@ fn a_lock_on_the_group_stops_growth_and_says_so_until_it_is_removed() {
     assert_locked(&mut stage, "keep", put_input("cpu", larger));
     assert_locked(&mut stage, "keep", delete_input("cpu"));
 
-    // What the reason advises is all that is needed.
+    // Following the advice of the reason is enough.
     apply(&mut stage, &reasons[0].remedy());
     assert_eq!(stage.nodes(), [NodePhase::Requested]);
     stage.provide();
     stage.run("job");
 
-    // Locked again, the idle node still goes: a lock never costs money.
+    // If it is locked again, the idle node is still deleted: a lock never costs money.
     lock(&mut stage, "keep", group.clone(), LockLevel::ReadOnly).expect("a lock");
     stage.finish("job");
     stage.pass_s(61);
     stage.provide();
     assert_eq!(stage.nodes(), []);
-    unlock(&mut stage, "KEEP", group).expect("names have no case");
+    unlock(&mut stage, "KEEP", group).expect("names ignore case");
     delete_cluster(&mut stage, "cpu").expect("nothing forbids it any more");
 }
 
@@ -113,12 +113,12 @@ fn a_lock_on_the_group_of_the_network_holds_the_clusters_in_it() {
 
     stage.submit("a", "inside", 1).expect("taken");
     stage.submit("b", "outside", 1).expect("taken");
-    assert_eq!(stage.nodes().len(), 1, "only outside grows");
+    assert_eq!(stage.nodes().len(), 1, "only the cluster outside grows");
     assert_locked(&mut stage, "net-lock", delete_input("inside"));
     assert_locked(&mut stage, "net-lock", put_input("more", wanted));
     assert_locked(&mut stage, "net-lock", Input::DeleteWorkspace { key: workspace() });
     unlock(&mut stage, "net-lock", net).expect("unlocked");
-    assert_eq!(stage.nodes().len(), 2, "nobody had to ask again");
+    assert_eq!(stage.nodes().len(), 2, "it grows without another request");
 }
 
 #[test]
@@ -129,18 +129,18 @@ fn read_only_means_that_nothing_is_changed_but_jobs_can_be_cancelled() {
     lock(&mut stage, "frozen", home.clone(), LockLevel::ReadOnly).expect("a lock");
     let refused = stage.submit("next", "cpu", 1).expect_err("locked");
     assert_eq!(refused.kind, RefusalKind::Locked);
-    stage.submit("job", "cpu", 1).expect("a retry of what was accepted is answered as before");
+    stage.submit("job", "cpu", 1).expect("a retry of an accepted submit gets the same answer");
     let wanted = Box::new(WorkspacePatch { description: Some("x".into()), ..Default::default() });
     assert_locked(&mut stage, "frozen", Input::PatchWorkspace { key: workspace(), wanted });
-    stage.cancel("job").expect("a lock never keeps anybody from stopping a job");
-    // On the compute alone, the others are free.
+    stage.cancel("job").expect("a lock never prevents a job from being canceled");
+    // With a lock on one compute, the others are free.
     unlock(&mut stage, "frozen", home).expect("unlocked");
     let compute = Scope::compute(&workspace(), "CPU");
     lock(&mut stage, "one", compute.clone(), LockLevel::CanNotDelete).expect("a lock");
     assert_locked(&mut stage, "one", delete_input("cpu"));
     assert_locked(&mut stage, "one", Input::DeleteWorkspace { key: workspace() });
     stage.put_cluster("cpu", 0, 3, 60).expect("it may be changed");
-    stage.put_cluster("gpu", 0, 1, 60).expect("others may be made");
+    stage.put_cluster("gpu", 0, 1, 60).expect("others may be created");
     delete_cluster(&mut stage, "gpu").expect("and deleted");
 }
 
@@ -169,7 +169,7 @@ fn a_workspace_goes_with_its_last_cluster_and_takes_its_roles_along() {
     let asked = asked(Input::DeleteWorkspace { key: workspace() });
     let Ok(Reply::Deleting { operation }) = stage.say(asked) else { panic!("it is deleted") };
     assert!(stage.world.workspace(&workspace()).is_some(), "a job still runs in it");
-    let refused = stage.put_cluster("late", 0, 1, 60).expect_err("it is on its way out");
+    let refused = stage.put_cluster("late", 0, 1, 60).expect_err("it is being deleted");
     assert_eq!(refused.kind, RefusalKind::Conflict);
     let again = stage.say(Input::DeleteWorkspace { key: workspace() });
     assert_eq!(again, Ok(Reply::Deleting { operation }));
@@ -180,7 +180,7 @@ fn a_workspace_goes_with_its_last_cluster_and_takes_its_roles_along() {
     assert_eq!(stage.world.workspace(&workspace()), None);
     assert_eq!(stage.world.clusters().len(), 0);
     let roles: Vec<_> = stage.world.directory().roles().map(|role| &*role.name).collect();
-    assert_eq!(roles, ["above"], "whoever makes it again does not let old users in");
+    assert_eq!(roles, ["above"], "if it is created again, old users have no access");
     let ended = stage.log.iter().rev().find_map(|change| match change {
         Change::OperationChanged(found) if found.id == operation => Some(found.clone()),
         _ => None,
@@ -190,10 +190,10 @@ fn a_workspace_goes_with_its_last_cluster_and_takes_its_roles_along() {
         (ended.kind, ended.status),
         (OperationKind::DeleteWorkspace, OperationStatus::Succeeded)
     );
-    assert_eq!(ended.by.as_deref(), Some("asker"), "who has no role there any more");
+    assert_eq!(ended.by.as_deref(), Some("asker"), "the caller, who has no role there any more");
     let again = stage.say(Input::DeleteWorkspace { key: workspace() });
     assert_eq!(again, Ok(Reply::NothingToDelete));
-    // The group is still there, and a new workspace of that name is another one.
+    // The group still exists, and a new workspace with that name is a different one.
     assert!(stage.world.governance().group("sub", "group").is_some());
     stage.say(Input::workspace(workspace(), "westus", someone())).expect("a new one");
     assert_eq!(stage.world.workspace(&workspace()).expect("made").location.as_ref(), "westus");
@@ -213,9 +213,10 @@ fn a_group_goes_with_everything_in_it_or_not_at_all() {
     unlock(&mut stage, "one", Scope::compute(&workspace(), "cpu")).expect("unlocked");
 
     assert!(matches!(delete_group(&mut stage, "Group"), Ok(Reply::Deleting { .. })));
-    assert_eq!(stage.world.workspace(&other), None, "nothing was in it");
+    assert_eq!(stage.world.workspace(&other), None, "it was empty");
     assert!(stage.world.governance().group("sub", "group").is_some());
-    let refused = stage.say(Input::workspace(other, "eastus", someone())).expect_err("it goes");
+    let refused =
+        stage.say(Input::workspace(other, "eastus", someone())).expect_err("it is being deleted");
     assert_eq!(refused.kind, RefusalKind::Conflict);
     stage.provide();
     assert!(stage.world.governance().group("sub", "group").is_none());
@@ -236,7 +237,7 @@ fn groups_are_made_by_hand_or_with_the_first_workspace() {
         put_group(&mut stage, "NEW", Some("EastUS")),
         Ok(Reply::Group { is_new: false, .. })
     ));
-    let refused = put_group(&mut stage, "new", Some("westus")).expect_err("it stays where it is");
+    let refused = put_group(&mut stage, "new", Some("westus")).expect_err("it cannot be moved");
     assert_eq!((refused.kind, &*refused.target), (RefusalKind::Conflict, "location"));
     for name in ["", ".", "a/b", &"x".repeat(91)] {
         let refused = put_group(&mut stage, name, Some("eastus")).expect_err("a bad name");
@@ -278,7 +279,7 @@ fn what_is_asked_for_is_noted_with_before_and_after() {
     stage.say(asked(delete_input("cpu"))).expect("deleted");
     stage.say(asked(delete_input("cpu"))).expect("nothing to delete");
     stage.say(asked(put_input("x", wanted(1)))).expect_err("a bad name");
-    stage.say(delete_input("nobody asked")).expect("nothing to delete");
+    stage.say(delete_input("missing")).expect("nothing to delete");
 
     let noted = activities(&stage);
     let maxima: Vec<_> = noted
@@ -289,7 +290,7 @@ fn what_is_asked_for_is_noted_with_before_and_after() {
                 ("asker", "request 1")
             );
             let ActivityOutcome::Done { before, after } = &activity.outcome else {
-                panic!("refusals are noted by whoever passes them on")
+                panic!("refusals are recorded by the layer that passes them on")
             };
             let maximum = |record: &Option<Box<Record>>| match record.as_deref() {
                 Some(Record::Compute { spec, phase }) => Some((spec.scale.nodes_max, *phase)),

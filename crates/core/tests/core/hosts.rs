@@ -1,4 +1,4 @@
-//! Hosts: how they join, what they take, and how they leave.
+//! Hosts: how they join, which nodes they take, and how they are removed.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn a_ticket_is_good_once_and_only_its_user_may_ask_again() {
     issue(&mut stage, "u", None).expect("issued");
     assert_eq!(refusal(join(&mut stage, "u", "BOX", "k")), RefusalKind::Conflict);
     assert_eq!(refusal(join(&mut stage, "u", "local", "k")), RefusalKind::Conflict);
-    // A refusal leaves the ticket good.
+    // A refusal does not use up the token.
     join(&mut stage, "u", "box-2", "k2").expect("joined");
     let names: Vec<&str> = stage.world.hosts().hosts().map(|host| host.name.as_str()).collect();
     assert_eq!(names, ["box", "box-2"]);
@@ -64,7 +64,7 @@ fn tickets_expire_and_may_be_for_one_name() {
     assert_eq!(refusal(join(&mut stage, "t", "other", "k")), RefusalKind::Invalid);
     stage.pass_s(600);
     assert_eq!(refusal(join(&mut stage, "t", "box", "k")), RefusalKind::NotFound);
-    // The next one sweeps up those that are over.
+    // The next one removes the expired ones.
     issue(&mut stage, "u", Some("box")).expect("issued");
     assert_eq!(stage.world.hosts().tickets().len(), 1);
     join(&mut stage, "u", "box", "k").expect("joined");
@@ -76,7 +76,7 @@ fn what_a_host_has_may_change_and_strangers_have_nothing() {
     let mut stage = Stage::new();
     let capacity = Capacity { gpus: 0, vcpus: 4, memory_mb: 8192 };
     let local = HostRequest::Seen { name: HostName::local(), capacity };
-    ask(&mut stage, local.clone()).expect("the server's own machine");
+    ask(&mut stage, local.clone()).expect("the server's own host");
     let changes = stage.log.len();
     ask(&mut stage, local).expect("again");
     assert_eq!(stage.log.len(), changes, "nothing new");
@@ -99,7 +99,7 @@ fn nodes(count: u32) -> Capacity {
     Capacity { gpus: 0, vcpus: 4 * count, memory_mb: 14_336 * u64::from(count) }
 }
 
-/// A server that keeps to what it has: room for so many nodes on its own machine.
+/// A server without over-commit, with room for this many nodes on its own host.
 fn strict(local: u32) -> Stage {
     let mut stage = Stage::new();
     stage.world.settings.over_commit = false;
@@ -146,7 +146,7 @@ fn joined_hosts_come_first_and_the_tightest_before_the_others() {
     for number in 0..7 {
         stage.submit(&format!("job-{number}"), "pool", 1).expect("accepted");
     }
-    // The server's own machine takes the rest, as it may be over-committed.
+    // The server's own host takes the rest, because it may be over-committed.
     let expected = [("local", 2), ("narrow", 2), ("wide", 3)].map(|(h, n)| (h.to_owned(), n));
     assert_eq!(on_hosts(&stage), BTreeMap::from(expected));
     stage.provide();
@@ -180,7 +180,7 @@ fn without_over_commit_a_full_host_takes_no_more_and_why_says_so() {
         "'pool' needs 1 more × STANDARD_DS3_V2 (4 cores, 14336 MB), but host 'local' has 0 cores, 0 MB left; \
          scale something down, set over-commit=true on the server, or join another host: muster host token"
     );
-    // What it says helps.
+    // Following the advice helps.
     apply(&mut stage, &words.remedy());
     assert_eq!(count(&stage, "another"), 2);
 }
@@ -199,7 +199,7 @@ fn nodes_of_one_job_must_be_on_one_host_and_why_says_so() {
         ),
         "{words}"
     );
-    // Two hosts have room for one node each: enough, and yet not for a job of two.
+    // Two hosts have room for one node each, which is enough in total but not for a job of two nodes.
     let mut stage = strict(2);
     stage.put_cluster("beside", 1, 1, 60).expect("valid");
     stage.join_host("box", nodes(1));
@@ -217,7 +217,7 @@ fn nodes_of_one_job_must_be_on_one_host_and_why_says_so() {
 }
 
 #[test]
-fn room_that_a_node_leaves_goes_to_whoever_waits_in_any_region() {
+fn room_that_a_node_leaves_goes_to_a_waiting_job_in_any_region() {
     let mut stage = strict(1);
     stage.put_cluster("pool", 0, 1, 0).expect("valid");
     let west = ClusterPatch {
@@ -239,7 +239,7 @@ fn room_that_a_node_leaves_goes_to_whoever_waits_in_any_region() {
 }
 
 #[test]
-fn whoever_came_first_is_not_overtaken_on_a_full_host_by_smaller_nodes() {
+fn the_first_cluster_is_not_overtaken_on_a_full_host_by_smaller_nodes() {
     let mut stage = strict(2);
     let small = ClusterPatch {
         vm_size: Some("Standard_DS1_v2".into()),
@@ -257,7 +257,7 @@ fn whoever_came_first_is_not_overtaken_on_a_full_host_by_smaller_nodes() {
     stage.provide();
     for number in 0..5 {
         stage.run(&format!("small-{number}"));
-        // Room for one small node, not for the two large ones: it is kept.
+        // There is room for one small node but not for the two large ones, so it is kept for them.
         assert_eq!(codes(&stage, "large-0"), ["HostsFull"]);
     }
     for number in 0..4 {
@@ -268,7 +268,7 @@ fn whoever_came_first_is_not_overtaken_on_a_full_host_by_smaller_nodes() {
     for _ in 0..3 {
         stage.provide();
     }
-    // Its own nodes may serve what is theirs; nothing new came before the large ones.
+    // Existing nodes may run their own cluster's jobs, but no new node was created before the large ones.
     stage.run("small-late");
     stage.finish("small-late");
     for _ in 0..3 {
@@ -278,7 +278,7 @@ fn whoever_came_first_is_not_overtaken_on_a_full_host_by_smaller_nodes() {
 }
 
 #[test]
-fn a_size_that_fits_nowhere_waits_with_that_reason_and_holds_back_nobody() {
+fn a_size_that_fits_nowhere_waits_with_that_reason_and_holds_back_no_other() {
     let mut stage = strict(1);
     let large = ClusterPatch {
         vm_size: Some("Standard_DS5_v2".into()),
@@ -380,20 +380,20 @@ fn a_cordoned_host_takes_nothing_new_and_is_used_again_when_it_is_open() {
     stage.provide();
     stage.run("next");
     stage.finish("runs");
-    // It idles where nobody starts, until its time is over.
+    // It is idle where no job starts, until its idle time is over.
     stage.submit("last", "pool", 1).expect("accepted");
     assert_eq!(stage.phase("last"), JobPhase::Queued);
-    let pool = stage.world.clusters().next().expect("one").id;
-    let said = why_cluster(&stage.world, pool);
+    let cluster = stage.world.clusters().next().expect("one").id;
+    let said = why_cluster(&stage.world, cluster);
     assert!(said.iter().any(|reason| reason.code() == "HostClosed"), "{said:?}");
-    // It makes way at once, as the pool is at its maximum.
+    // It is deleted at once, because the cluster is at its maximum.
     stage.provide();
     assert_eq!((count(&stage, "box"), count(&stage, "local")), (0, 2));
     set_state(&mut stage, "box", HostState::Open);
     stage.finish("next");
     stage.submit("after", "pool", 1).expect("accepted");
     stage.provide();
-    assert_eq!(count(&stage, "box"), 0, "what is up is used first");
+    assert_eq!(count(&stage, "box"), 0, "running nodes are used first");
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn a_drained_host_empties_as_its_jobs_end() {
     stage.submit("coming", "pool", 1).expect("accepted");
     assert_eq!(count(&stage, "box"), 3);
     set_state(&mut stage, "box", HostState::Draining);
-    // The node that was on its way is not waited for.
+    // The node that was starting is not waited for.
     stage.provide();
     assert_eq!((count(&stage, "box"), count(&stage, "local")), (2, 1));
     stage.finish("one");
@@ -456,9 +456,9 @@ fn what_runs_on_a_host_that_is_given_up_starts_elsewhere_only_after_its_lease() 
     let name = stage.world.node(old.0).expect("up").name.to_string();
     ask(&mut stage, HostRequest::Remove { name: host("box"), is_forced: true }).expect("done");
     assert_eq!((count(&stage, "box"), count(&stage, "local")), (1, 1));
-    let removing = stage.world.hosts().host(&host("box")).expect("until its nodes are gone");
+    let removing = stage.world.hosts().host(&host("box")).expect("until its nodes are deleted");
     assert_eq!((removing.state, removing.key), (HostState::Removing, None));
-    // What it says does not renew its lease, and it is told to end.
+    // Its report does not renew its lease, and it is told to end.
     stage.silence(Span::seconds(30));
     let desired = stage.report(&name, &[(old.1, AttemptPhase::Running)]);
     assert!(desired.end && desired.assignments.is_empty());
@@ -469,7 +469,7 @@ fn what_runs_on_a_host_that_is_given_up_starts_elsewhere_only_after_its_lease() 
     stage.say(Input::Tick).expect("a tick");
     assert_eq!(stage.phase("runs"), JobPhase::Queued);
     assert_eq!(count(&stage, "box"), 0);
-    assert!(stage.world.hosts().host(&host("box")).is_none(), "it went with its last node");
+    assert!(stage.world.hosts().host(&host("box")).is_none(), "removed with its last node");
     assert!(stage.world.effects().all(|effect| stage.world.node(effect.kind.node()).is_some()));
 }
 
@@ -489,10 +489,10 @@ fn an_end_that_a_given_up_host_reports_counts() {
 }
 
 #[test]
-fn gpus_that_nobody_has_are_refused_unless_anything_goes() {
+fn gpus_that_no_host_has_are_refused_unless_over_commit_is_set() {
     let gpu = ClusterPatch { vm_size: Some("Standard_NC6s_v3".into()), ..ClusterPatch::default() };
     let mut stage = strict(8);
-    let refused = stage.put("gpu", gpu.clone()).expect_err("nobody has any");
+    let refused = stage.put("gpu", gpu.clone()).expect_err("no host has any");
     assert!(refused.message.contains("muster host token"), "{refused}");
     stage.join_host("box", Capacity { gpus: 1, ..nodes(64) });
     stage.put("gpu", gpu.clone()).expect("one has");

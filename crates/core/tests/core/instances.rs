@@ -1,4 +1,4 @@
-//! Instances: pools of one node that people start and stop by hand.
+//! Instances: clusters of one node that users start and stop themselves.
 
 use crate::support::{Stage, apply, workspace};
 use muster_core::model::{
@@ -13,7 +13,7 @@ fn instance<'s>(stage: &'s Stage, name: &str) -> &'s Cluster {
     stage.world.cluster_by_name(id, name).expect("it exists")
 }
 
-/// How the operation that this answer names stands.
+/// The status of the operation that this answer names.
 fn status(stage: &Stage, answer: &InputResult) -> OperationStatus {
     let (Ok(Reply::InstanceChanging { operation: id, .. })
     | Ok(Reply::Cluster { operation: id, .. })) = answer
@@ -71,7 +71,7 @@ fn stop_start_and_restart_move_the_one_node() {
     assert_eq!(status(&stage, &stop), OperationStatus::Succeeded);
     assert_eq!(stage.nodes(), []);
     stage.pass_s(600);
-    assert_eq!(stage.nodes(), [], "a stopped instance stays stopped");
+    assert_eq!(stage.nodes(), [], "a stopped instance remains stopped");
 
     let start = stage.power("box-one", Power::Start);
     stage.provide();
@@ -120,7 +120,7 @@ fn another_wish_takes_the_place_of_what_is_under_way() {
     stage.provide();
     stage.provide();
     assert_eq!(status(&stage, &start), OperationStatus::Succeeded);
-    // A changed tag waits with the rest, and undoes nothing.
+    // A changed tag is applied together with the rest, and undoes nothing.
     let restart = stage.power("box-one", Power::Restart);
     let tagged =
         stage.put("box-one", ClusterPatch { description: Some("d".into()), ..<_>::default() });
@@ -210,7 +210,7 @@ fn quota_is_given_back_on_stop_where_that_was_asked_for() {
     stage.put("box-one", wanted).unwrap();
     stage.provide();
     stage.power("box-one", Power::Restart).unwrap();
-    assert_eq!(reserved(&stage), 4, "a restart gives nothing away");
+    assert_eq!(reserved(&stage), 4, "a restart does not release the quota");
     stage.provide();
     stage.provide();
     stage.power("box-one", Power::Stop).unwrap();
@@ -228,8 +228,8 @@ fn an_instance_that_does_not_come_up_fails_and_is_stopped_again() {
     let mut stage = Stage::new();
     let create = stage.put_instance("box-one");
     for _ in 0..3 {
-        let effect = stage.world.effects().next().expect("a node is asked for").id;
-        let result = Err("no machine".to_owned());
+        let effect = stage.world.effects().next().expect("a node is requested").id;
+        let result = Err("no host".to_owned());
         stage.say(Input::EffectDone { effect, result }).unwrap();
         stage.settle_effects(|_| true);
         stage.pass_s(60);

@@ -1,4 +1,4 @@
-//! Jobs after their submit: what is written on them, the archive, and deleting them.
+//! Jobs after their submit: changing their metadata, archiving them and deleting them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn a_patch_changes_what_it_names_and_adds_tags() {
     let changes = stage.log.len();
     patch(&mut stage, "j", wanted).expect("the same again");
     assert_eq!(stage.log.len(), changes, "which changes nothing");
-    // Also when it has ended.
+    // This also works when it has ended.
     ended(&mut stage, "j");
     patch(&mut stage, "j", JobPatch { is_archived: Some(true), ..<_>::default() }).expect("known");
     assert!(metadata(&stage, "j").is_archived);
@@ -120,7 +120,7 @@ fn a_put_again_writes_on_it_but_never_changes_what_it_does() {
     submit(&mut stage, JobRequest { is_archived: Some(false), ..first }).expect("and out of it");
     assert!(!metadata(&stage, "j").is_archived);
     let another = submit(&mut stage, with("j", |spec| spec.command = "false".into()));
-    let refused = another.expect_err("it does something else");
+    let refused = another.expect_err("it runs something else");
     assert_eq!(refused.kind, RefusalKind::Conflict);
     assert!(refused.message.contains("choose another name"), "{refused}");
     let unborn = JobRequest { is_archived: Some(true), ..with("new", |_| {}) };
@@ -146,7 +146,7 @@ fn only_what_has_ended_is_deleted_and_its_name_is_free_again() {
     assert!(matches!(again, Ok(Reply::JobAccepted { is_new: true, .. })), "{again:?}");
 }
 
-/// The rows were asked before any of it had happened.
+/// The rows were read before any of this happened.
 #[test]
 fn what_happens_in_one_step_is_seen_in_the_same() {
     let mut stage = Stage::with_cluster("cpu", 0, 0, 60);

@@ -1,5 +1,5 @@
-//! Laws of deciding, under random histories: indexes and timers change nothing, batching changes nothing,
-//! deciding twice changes nothing, and every promise holds on the way.
+//! Laws of deciding, under random histories: indexes and timers make no difference, batching makes no difference,
+//! deciding twice changes nothing, and every promise holds along the way.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use muster_core::{
 };
 use proptest::prelude::*;
 
-/// What may happen, in terms that make sense whatever the world looks like.
+/// What may happen, in terms that make sense in any state of the world.
 #[derive(Debug, Clone)]
 enum Act {
     Put {
@@ -28,7 +28,7 @@ enum Act {
         is_predictive: bool,
         is_low_priority: bool,
     },
-    /// A limit for one of the names, or none.
+    /// Sets a limit for one of the names, or removes it.
     Limit {
         name: u8,
         nodes: Option<u64>,
@@ -50,12 +50,12 @@ enum Act {
     Cancel {
         job: u8,
     },
-    /// Hides a job, or deletes it if it has ended.
+    /// Archives a job, or deletes it if it has ended.
     Edit {
         job: u8,
         deletes: bool,
     },
-    /// The provider answers the oldest wish of the outbox, or the second oldest.
+    /// The provider answers the oldest effect of the outbox, or the second oldest.
     Provide {
         second: bool,
         fails: bool,
@@ -95,7 +95,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn input(world: &World, act: &Act) -> Option<Input> {
-    // The last two are no computes at all.
+    // The last two are not names of computes.
     let cluster_name = |cluster: u8| {
         let names = ["poola", "poolb", "poolc", SERVERLESS, SERVERLESS];
         names[usize::from(cluster)].to_owned()
@@ -110,7 +110,7 @@ fn input(world: &World, act: &Act) -> Option<Input> {
                     nodes_max: Some(*max),
                     idle_time: Some(Span::seconds(*idle_s)),
                     scale_up: is_predictive.then_some(ScaleUp::Predictive),
-                    // Fixed for life: a later wish to change it is refused, which is fine here.
+                    // It cannot be changed: a later request to do so is refused, which is fine here.
                     tier: is_low_priority.then_some(Tier::LowPriority),
                     ..ClusterPatch::default()
                 }),
@@ -146,7 +146,7 @@ fn input(world: &World, act: &Act) -> Option<Input> {
                         1 => Priority::High,
                         _ => Priority::Medium,
                     },
-                    // Of the four that a node has; most jobs take all.
+                    // Out of the four that a node has; most jobs take all of them.
                     share: ShareRequest {
                         vcpus: Some(*cores).filter(|cores| (1..4).contains(cores)),
                         ..ShareRequest::default()
@@ -185,7 +185,7 @@ fn input(world: &World, act: &Act) -> Option<Input> {
 fn report(world: &World, node: u8, says: u8) -> Option<Input> {
     let count = world.nodes().count();
     let node = world.nodes().nth(usize::from(node) % count.max(1))?;
-    // One of those that it holds; of the others it says nothing.
+    // It reports one of those that it holds, and nothing about the others.
     let leases = node.leases();
     let held = leases.get(usize::from(says) % leases.len().max(1)).map(|lease| lease.epoch);
     let phase = match says {
@@ -260,7 +260,7 @@ proptest! {
             let mut output = step(&mut one_by_one, &[input], stage.now);
             changes.append(&mut output.changes);
         }
-        // Looked up before the batch, when the rows showed nothing of what it does.
+        // Looked up before the batch, when the rows did not show any of its changes.
         let together = step(&mut stage.world, &inputs, stage.now);
         prop_assert_eq!(together.changes, changes);
     }

@@ -1,4 +1,4 @@
-//! Under every lease that may be set: nothing runs on a node any more when its job may be given to another.
+//! Under every lease that can be set, nothing runs on a node any more when its job may be given to another.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn desired(lease: Span, assignments: Vec<Assignment>) -> Desired {
     Desired { lease, assignments, as_of, floor, acknowledged: Vec::new(), end: false }
 }
 
-/// Runs a job since its report of second 1000 was answered, and hears nothing more.
+/// A node that runs a job; its report of second 1000 was answered, and it hears nothing more.
 fn alone(lease: Span) -> (Machine, Elapsed) {
     let sent = Elapsed(1_000_000_000);
     let mut machine = Machine::new("boot", "10.0.0.4", Timing::default(), Elapsed(0));
@@ -41,7 +41,7 @@ fn alone(lease: Span) -> (Machine, Elapsed) {
     (machine, sent)
 }
 
-/// When the machine asks for it and what it then sends, until nothing is left to send.
+/// The signals that the machine sends, with their times, until none is left.
 fn signals(machine: &mut Machine) -> Vec<(Elapsed, Signal)> {
     let mut sent = Vec::new();
     while !sent.iter().any(|(_, signal)| *signal == Signal::Kill) {
@@ -55,20 +55,20 @@ fn signals(machine: &mut Machine) -> Vec<(Elapsed, Signal)> {
 }
 
 #[test]
-fn what_does_not_listen_is_killed_before_anybody_else_may_have_it() {
+fn a_process_that_ignores_the_signal_is_killed_before_its_job_may_run_elsewhere() {
     for lease in every_lease() {
         let (mut machine, sent) = alone(lease);
         let [(asked, Signal::Terminate), (killed, Signal::Kill)] = signals(&mut machine)[..] else {
             panic!("first it is asked, then killed");
         };
-        // The controller counts from when it heard what was sent then, or later.
+        // The server counts from when it received that report, or later.
         let (ends, given_on) = (sent + lease, sent + patience(lease));
         let slack = Span(lease.0 / 12);
         assert!(asked + slack <= killed && killed + slack <= ends, "{lease:?}");
         assert!(ends + slack <= given_on, "{lease:?}");
-        // Even if a report is as late as can be, the next one comes before anything stops.
+        // Even if a report is as late as possible, the next one arrives before anything is stopped.
         assert!(sent + held(lease) + held(lease) < asked, "{lease:?}");
-        assert!(silence(lease) < patience(lease), "its host is known to be silent before");
+        assert!(silence(lease) < patience(lease), "its host counts as silent before that");
     }
 }
 
@@ -119,11 +119,11 @@ fn a_shorter_lease_does_not_shorten_what_was_promised_before() {
     stage.submit("job", "pool", 1).expect("accepted");
     stage.provide();
     stage.run("job");
-    // Just answered, with a lease of a minute; then the server starts again with another.
+    // A report was just answered with a lease of a minute; then the server restarts with another setting.
     let settings = Settings { lease: LEASE_MIN, ..Settings::default() };
     let catalogue = Arc::new(Catalogue::builtin());
     stage.world = World::rebuild(rows(&stage.log), 2, settings, catalogue, stage.now);
-    // It is heard, but whether it hears the answer is not known.
+    // Its report arrives, but it is unknown whether it receives the answer.
     stage.silence(Span::seconds(1));
     stage.run("job");
     stage.silence(Span(patience(LEASE_MAX).0 - 1_000_001));

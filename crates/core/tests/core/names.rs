@@ -1,4 +1,4 @@
-//! Names that are unique beyond one's own workspace: a conflict says that a name is taken, and not whose it is or where.
+//! Names that are unique beyond one workspace: a conflict tells that a name is taken, but not by whom or where.
 
 use crate::support::{Stage, someone, user};
 use muster_core::model::{
@@ -10,7 +10,7 @@ use muster_core::{
     Reply,
 };
 
-/// Words of the one who has all the names. None of them may be in an answer to somebody else.
+/// Words of the user who has all the names. None of them may appear in an answer to another user.
 const THEIRS: [&str; 5] = ["their-sub", "their-group", "their-space", "mallory", "owner"];
 const REGION: &str = "eastus";
 
@@ -95,16 +95,16 @@ fn a_name_that_is_taken_does_not_say_whose_it_is() {
         assert!(said.contains("choose another"), "{what}: {refused}");
         let leaked: Vec<_> = THEIRS.iter().filter(|word| said.contains(*word)).collect();
         assert!(leaked.is_empty(), "{what} tells {leaked:?}: {refused}");
-        // Nor what the other thing is like.
+        // Nor does it tell what the other resource is like.
         assert!(!said.contains("assigns another role"), "{what}: {refused}");
         assert_eq!(stage.log.len(), before, "{what}: something changed");
     }
-    // Where somebody may see it, they are told what to do about it.
+    // A caller who may see it is told what to do about it.
     let refused = stage.say(role(Role::Reader, &theirs())).expect_err("it is another role");
     assert!(refused.message.contains("assigns another role; remove it"), "{refused}");
 }
 
-/// Where every public program calls its cluster `cpu-cluster`, each workspace has its own.
+/// Many public programs call their cluster `cpu-cluster`, so each workspace has its own.
 #[test]
 fn names_may_be_unique_within_a_workspace_only() {
     let mut stage = Stage::new();
@@ -123,7 +123,7 @@ fn names_may_be_unique_within_a_workspace_only() {
     stage.say(delete).expect("it is there");
     stage.pass_s(60);
     assert!(stage.world.workspace(&ours()).is_some());
-    // With the other setting, one that is left in the region keeps the name.
+    // With the other setting, a cluster that is left in the region keeps the name.
     stage.world.settings.cluster_names = ClusterNames::UniqueInRegion;
     let refused = stage.say(cluster(theirs(), "mallory")).expect_err("ours has it");
     assert_eq!(refused.kind, RefusalKind::Conflict, "{refused}");

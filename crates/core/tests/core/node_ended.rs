@@ -1,4 +1,4 @@
-//! A provider sees that a node is dead: its job goes on elsewhere at once, and the pool does not wait for it.
+//! A provider finds that a node is dead: its job gets another attempt at once, and the cluster does not wait for it.
 
 use crate::support::Stage;
 use muster_core::model::{Category, JobPhase, NodeFailure, NodePhase, Trouble};
@@ -16,8 +16,8 @@ fn ended(stage: &mut Stage, node: &str) {
     stage.say(Input::NodeEnded { node: node.to_owned() }).expect("noted");
 }
 
-/// What the delete calls in the outbox carry along.
-fn fates(stage: &Stage) -> Vec<Option<NodeFailure>> {
+/// The failures that the delete calls in the outbox carry along.
+fn failures(stage: &Stage) -> Vec<Option<NodeFailure>> {
     let failure = |kind: &EffectKind| match kind {
         EffectKind::DeleteNode { failure, .. } => Some(failure.as_deref().cloned()),
         EffectKind::CreateNode(_) => None,
@@ -35,7 +35,7 @@ fn the_job_of_a_dead_node_does_not_wait_for_its_lease() {
     ended(&mut stage, &first);
     assert_eq!(stage.phase("job"), JobPhase::Queued);
     assert_eq!(stage.nodes(), [NodePhase::Unusable]);
-    let [Some(failure)] = &fates(&stage)[..] else { panic!("its fate is known") };
+    let [Some(failure)] = &failures(&stage)[..] else { panic!("its failure is known") };
     assert_eq!(
         (&failure.why, failure.was, &*failure.cluster_name),
         (&Trouble::Ended, NodePhase::Leased, "pool")
@@ -55,13 +55,13 @@ fn a_node_that_dies_while_it_comes_up_is_not_waited_for() {
     stage.submit("job", "pool", 1).expect("accepted");
     let first = only_node(&stage);
     ended(&mut stage, &first);
-    assert_eq!(stage.nodes(), [NodePhase::Requested], "whoever makes it has not spoken yet");
+    assert_eq!(stage.nodes(), [NodePhase::Requested], "the create call has not been answered yet");
     stage.settle_effects(|_| true);
     assert_eq!(stage.nodes(), [NodePhase::Booting]);
     ended(&mut stage, &first);
     assert_eq!(stage.nodes(), [NodePhase::Unusable]);
     stage.provide();
-    assert_eq!(stage.nodes(), [], "a pool whose node died does not try again at once");
+    assert_eq!(stage.nodes(), [], "a cluster whose node died does not retry at once");
     stage.pass_s(60);
     stage.provide();
     assert_eq!(stage.phase("job"), JobPhase::Starting);
@@ -74,17 +74,17 @@ fn the_end_of_a_node_that_was_to_end_says_nothing() {
     stage.put_cluster("pool", 0, 1, 0).expect("changed");
     stage.pass_s(1);
     assert_eq!(stage.nodes(), [NodePhase::Leaving]);
-    assert_eq!(fates(&stage), [None], "it leaves in peace");
+    assert_eq!(failures(&stage), [None], "it did not fail");
     let leaving = only_node(&stage);
     ended(&mut stage, &leaving);
     assert_eq!(stage.nodes(), [NodePhase::Leaving]);
-    ended(&mut stage, "nobody");
+    ended(&mut stage, "unknown");
 }
 
-/// The server was down when it ended. A machine costs until it is deleted, whatever has died on it: its lines go on until
-/// then, without a gap, and not beyond.
+/// The server was down when the node ended. A node costs money until it is deleted, whatever has died on it: its ledger
+/// lines continue until then, without a gap, and not beyond.
 #[test]
-fn a_node_that_ended_while_nobody_looked_is_billed_until_it_is_deleted() {
+fn a_node_that_ended_while_the_server_was_down_is_billed_until_it_is_deleted() {
     let mut stage = Stage::with_cluster("pool", 1, 1, 120);
     stage.provide();
     let node = only_node(&stage);

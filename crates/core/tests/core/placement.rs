@@ -1,4 +1,5 @@
-//! Who goes first, and who is kept for whom: priority, fair share, reservation, back-fill, shares of a node.
+//! Which job goes first, and which nodes are reserved for which job: priority, fair share, reservations, back-filling
+//! and shares of a node.
 
 use crate::support::{Stage, Wants, user};
 use muster_core::agent::AttemptPhase;
@@ -47,7 +48,7 @@ fn the_higher_priority_goes_first() {
 }
 
 #[test]
-fn whoever_has_used_less_goes_first_and_between_equals_whoever_came_first() {
+fn the_user_with_less_use_goes_first_and_among_equals_the_earlier_job() {
     let mut stage = Stage::with_cluster("pool", 1, 1, 600);
     stage.provide();
     stage.submit_as(user("greedy"), "greedy-0", "pool", wants(1)).expect("accepted");
@@ -84,7 +85,7 @@ fn over_a_day_everyone_gets_the_same_share() {
     let mut minute = 0;
     while minute < 24 * 60 {
         for (who, (name, _)) in users.iter().enumerate() {
-            // Never more than three wait.
+            // Never more than three of them wait.
             let waiting = |stage: &Stage, number: u32| {
                 stage
                     .job(&format!("{name}-{number}"))
@@ -132,7 +133,7 @@ fn a_short_job_fills_the_gap_before_a_wide_one_and_a_long_one_does_not() {
     stage.submit_as(user("slow"), "long", "pool", wants(2)).expect("accepted");
     stage.run("long");
     stage.pass_s(500);
-    // Two of four are free, and will be joined by the others in 500 s.
+    // Two of four are free, and the others will be in 500 s.
     stage.submit_as(user("wide"), "wide", "pool", wants(4)).expect("accepted");
     stage.submit_as(user("slow"), "too-long", "pool", wants(1)).expect("accepted");
     stage.submit_as(user("quick"), "short", "pool", wants(1)).expect("accepted");
@@ -209,7 +210,7 @@ fn predictive(max: u32) -> Stage {
     stage
 }
 
-/// Makes the pool believe that a node takes so long to come up.
+/// Makes the cluster expect that a node takes this long to start.
 fn slow_boot(stage: &mut Stage, seconds: u64) {
     stage.submit_as(user("first"), "first", "pool", wants(1)).expect("accepted");
     stage.settle_effects(|_| true);
@@ -221,26 +222,26 @@ fn slow_boot(stage: &mut Stage, seconds: u64) {
 }
 
 #[test]
-fn a_predictive_pool_starts_no_node_when_one_frees_sooner() {
+fn a_predictive_cluster_starts_no_node_when_one_frees_sooner() {
     let mut stage = predictive(10);
     slow_boot(&mut stage, 180);
     teach(&mut stage, "quick", 60);
     stage.submit_as(user("quick"), "runs", "pool", wants(1)).expect("accepted");
     stage.run("runs");
     stage.submit_as(user("quick"), "waits", "pool", wants(1)).expect("accepted");
-    assert_eq!(stage.nodes().len(), 1, "the one that is there will be free in a minute");
+    assert_eq!(stage.nodes().len(), 1, "the existing one will be free in a minute");
     stage.pass_s(60);
     stage.finish("runs");
     assert_eq!(stage.phase("waits"), JobPhase::Starting);
-    // But if it takes far longer than was thought, a new one is worth it.
+    // But if the job takes far longer than predicted, a new node is worth it.
     stage.run("waits");
     stage.submit_as(user("quick"), "next", "pool", wants(1)).expect("accepted");
     stage.pass_s(700);
-    assert_eq!(stage.nodes().len(), 2, "it has been wrong for too long");
+    assert_eq!(stage.nodes().len(), 2, "the prediction has been wrong for too long");
 }
 
 #[test]
-fn a_predictive_pool_starts_one_node_for_work_that_fits_on_one() {
+fn a_predictive_cluster_starts_one_node_for_work_that_fits_on_one() {
     let mut stage = predictive(10);
     slow_boot(&mut stage, 180);
     teach(&mut stage, "quick", 5);
@@ -261,7 +262,7 @@ fn an_eviction_puts_the_job_back_and_never_counts_as_its_fault() {
     stage.submit("job", "pool", 1).expect("accepted");
     for _ in 0..7 {
         stage.pass_s(400);
-        // What is on its way out goes, then a new one comes.
+        // Nodes that are being deleted end first, then a new one starts.
         stage.provide();
         stage.provide();
         stage.run("job");
@@ -279,7 +280,7 @@ fn an_eviction_puts_the_job_back_and_never_counts_as_its_fault() {
 }
 
 #[test]
-fn a_pool_whose_nodes_never_come_up_tries_with_one_at_a_time() {
+fn a_cluster_whose_nodes_never_start_tries_one_at_a_time() {
     let mut stage = Stage::with_cluster("pool", 0, 8, 60);
     for number in 0..8 {
         stage.submit(&format!("job-{number}"), "pool", 1).expect("accepted");
@@ -292,5 +293,5 @@ fn a_pool_whose_nodes_never_come_up_tries_with_one_at_a_time() {
         asked += stage.count(NodePhase::Requested);
     }
     assert!(stage.nodes().len() <= 2, "{:?}", stage.nodes());
-    assert!(asked < 50, "asked for {asked} in seven hours");
+    assert!(asked < 50, "requested {asked} in seven hours");
 }

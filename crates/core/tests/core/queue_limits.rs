@@ -1,4 +1,4 @@
-//! How much may wait of one user, and in one workspace.
+//! How many jobs of one user, and in one workspace, may wait.
 
 use muster_core::model::{JobPhase, WorkspaceKey};
 use muster_core::{ClusterPatch, Input, InputResult, JobRequest, RefusalKind, Reply};
@@ -6,7 +6,7 @@ use muster_core::{ClusterPatch, Input, InputResult, JobRequest, RefusalKind, Rep
 use crate::support::{Stage, Wants, request, user, workspace};
 
 fn closed() -> Stage {
-    // A pool that may not have nodes: its jobs wait.
+    // A cluster that may not have any nodes, so its jobs wait.
     let mut stage = Stage::with_cluster("pool", 0, 0, 60);
     stage.world.settings.queued_per_principal_max = 3;
     stage.world.settings.queued_per_workspace_max = 5;
@@ -34,11 +34,11 @@ fn one_user_has_so_many_waiting_and_others_are_not_held_back() {
     assert_eq!(kind, RefusalKind::Full);
     assert!(message.contains("3 jobs of 'ada'") && message.contains("queued-jobs-per-user"));
     assert_eq!(stage.log.len(), before, "nothing was changed");
-    // The same again is no new job.
+    // The same submit again is not a new job.
     let again = submit(&mut stage, "ada", "a2").expect("it is there");
     assert!(matches!(again, Reply::JobAccepted { is_new: false, .. }));
     submit(&mut stage, "bob", "b0").expect("another user");
-    // One that is cancelled makes room.
+    // A canceled job makes room.
     let cancel = Input::CancelJob { workspace: workspace(), name: "a0".into(), known: None };
     stage.say(cancel).expect("cancelled");
     submit(&mut stage, "ada", "a3").expect("there is room again");

@@ -1,4 +1,4 @@
-//! Limits are judged one by one: what is possible is set, and the rest says why not.
+//! Limits are judged one by one: those that are valid are set, and the others are refused with the reason.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use muster_core::{ClusterPatch, Input, RefusalKind, Reply, limits};
 
 #[test]
 fn each_limit_gets_its_own_verdict_and_only_possible_ones_are_set() {
-    // Two nodes of four vCPUs are always up.
+    // Two nodes of four vCPUs are always running.
     let mut stage = Stage::with_cluster("cpu", 2, 4, 60);
     let scope = QuotaScope::new("sub", "eastus");
     let family = |text: &str| QuotaName::Family(text.into());
-    let own = "STANDARDDSV2FAMILY"; // In any case.
+    let own = "STANDARDDSV2FAMILY"; // Case does not matter.
     let limits: BTreeMap<QuotaName, Option<u64>> = [
         (QuotaName::Region, Some(7)),
         (QuotaName::LowPriority, Some(0)),
@@ -42,7 +42,7 @@ fn each_limit_gets_its_own_verdict_and_only_possible_ones_are_set() {
     assert!(set.iter().any(|(name, limit)| name.eq_ignore_ascii_case(own) && *limit == 8));
 }
 
-/// Where nobody set a limit, the operator's default counts, for clusters and instances together.
+/// If no limit was set, the operator's default applies to clusters and instances together.
 #[test]
 fn a_default_limit_counts_until_another_is_set() {
     let mut stage = Stage::new();
@@ -64,7 +64,7 @@ fn a_default_limit_counts_until_another_is_set() {
     assert!(refused.message.contains("TotalDedicatedCores"), "{refused}");
     stage.put_cluster("two", 0, 1, 60).expect("12 of 12");
     assert_eq!(stage.world.quota_limit(&scope, &family), Some(100));
-    // Without it the default counts again.
+    // Without it, the default applies again.
     set(&mut stage, None);
     assert_eq!(stage.world.quota_limit(&scope, &family), Some(8));
     let low =
@@ -73,13 +73,13 @@ fn a_default_limit_counts_until_another_is_set() {
     assert!(refused.message.contains("TotalLowPriorityCores"), "{refused}");
 }
 
-/// Nodes that are to come wait for the default limit as for any other, and come when it is raised.
+/// New nodes wait for the default limit as for any other, and are created when it is raised.
 #[test]
 fn a_job_waits_for_a_default_limit() {
     let mut stage = Stage::new();
     stage.put_cluster("pool", 0, 4, 60).expect("nothing is limited yet");
     stage.world.settings.quota = DefaultLimits { family: Some(4), ..DefaultLimits::default() };
-    stage.submit("gang", "pool", 2).expect("it is taken");
+    stage.submit("gang", "pool", 2).expect("it is accepted");
     let waiting = stage.job("gang").expect("it is live").id;
     let reasons: Vec<String> = why(&stage.world, waiting).iter().map(Reason::to_string).collect();
     assert!(reasons.iter().any(|why| why.contains("standardDSv2Family")), "{reasons:?}");

@@ -1,4 +1,4 @@
-//! While the store takes no writes, nodes keep what they run, and nothing is taken in or decided.
+//! While the store cannot be written to, nodes keep running their jobs, and nothing is accepted or decided.
 
 use muster_core::agent::{AttemptPhase, AttemptReport, Report};
 use muster_core::ids::Epoch;
@@ -17,7 +17,7 @@ fn report(boot: &str, held: &[(Epoch, AttemptPhase)]) -> Report {
     Report { boot_id: boot.into(), address: "10.0.0.4".into(), floor, attempts }
 }
 
-/// A pool whose one node runs `job`.
+/// A cluster whose only node runs `job`.
 fn running() -> (Stage, String, Epoch) {
     let mut stage = Stage::with_cluster("pool", 0, 2, 60);
     stage.submit("job", "pool", 1).expect("accepted");
@@ -42,7 +42,7 @@ fn a_node_keeps_its_lease_however_long_it_takes() {
             [epoch]
         );
     }
-    // It can be written again: nothing has happened.
+    // The store can be written to again, and nothing has happened.
     stage.say(Input::Tick).expect("a tick");
     assert_eq!(stage.phase("job"), JobPhase::Running);
     assert_eq!(stage.nodes(), [NodePhase::Leased]);
@@ -68,7 +68,7 @@ fn who_would_change_something_has_to_come_again() {
     stage.settle_effects(|_| true);
     let booting = stage.world.nodes().find(|node| node.phase() == NodePhase::Booting);
     let booting = booting.expect("the second one").name.to_string();
-    for (name, boot) in [(booting.as_str(), "boot"), (&node, "another boot"), ("nobody", "boot")] {
+    for (name, boot) in [(booting.as_str(), "boot"), (&node, "another boot"), ("unknown", "boot")] {
         let answer = read_only::renew(&mut stage.world, name, &report(boot, &[]), stage.now);
         assert_eq!(answer, None, "{name}");
     }
@@ -86,8 +86,8 @@ fn while_the_store_is_short_of_space_nothing_new_is_started() {
     stage.run("runs");
     stage.world.set_store_trouble(Some(SHORT));
     stage.submit("waits", "pool", 1).expect("it was accepted before");
-    assert_eq!(stage.nodes(), [NodePhase::Leased], "no node is made for it");
-    // What runs goes on and ends, and its node stays free.
+    assert_eq!(stage.nodes(), [NodePhase::Leased], "no node is created for it");
+    // The running job continues to its end, and its node remains free.
     stage.finish("runs");
     assert_eq!(stage.phase("runs"), JobPhase::Completed);
     assert_eq!((stage.phase("waits"), stage.nodes()), (JobPhase::Queued, vec![NodePhase::Idle]));

@@ -1,4 +1,4 @@
-//! Something new can be only where there is a region.
+//! Resources can only be created in a known region.
 
 use std::collections::BTreeMap;
 
@@ -51,12 +51,12 @@ fn the_operator_adds_regions_and_what_is_there_goes_on() {
     stage.world.settings.regions = Regions::with(["on-prem"]);
     cluster(&mut stage, "cpu", "On-Prem").expect("it is configured");
     quota(&mut stage, "on-prem").expect("it is configured");
-    // Without it, what was made there is read back, changed and added to.
+    // Without the setting, what was created there can still be read, changed and added to.
     stage.world.settings.regions = Regions::default();
     let wanted = ClusterPatch { nodes_max: Some(1), ..ClusterPatch::default() };
     stage.patch("cpu", wanted).expect("it is there");
     quota(&mut stage, "on-prem").expect("there are limits already");
     assert!(stage.world.workspace(&workspace()).is_some());
-    let elsewhere = cluster(&mut stage, "gpu", "off-prem").expect_err("it is nowhere");
+    let elsewhere = cluster(&mut stage, "gpu", "off-prem").expect_err("there is no such region");
     assert_eq!(elsewhere.kind, RefusalKind::Invalid);
 }

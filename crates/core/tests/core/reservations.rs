@@ -1,5 +1,5 @@
-//! With exact predictions the first job that has to wait is never delayed by those behind it, whatever comes
-//! after it; and without any, no gang waits for ever.
+//! With exact predictions, the first job that has to wait is never delayed by later ones, whatever arrives after it;
+//! and without any predictions, no multi-node job waits for ever.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 #[derive(Debug, Clone)]
 struct Ask {
     after_s: u64,
-    /// Whose runs always take this long.
+    /// The user whose runs always take this long.
     minutes: u64,
     nodes: u32,
 }
@@ -19,7 +19,7 @@ struct Ask {
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let ask = (0..300u64, 1..6u64, prop_oneof![4 => 1..2u32, 2 => 2..3u32, 1 => 3..5u32]);
     let ask = ask.prop_map(|(after_s, minutes, nodes)| {
-        // Wide jobs are all of one user, and urgent: so nobody comes before the first of them.
+        // Wide jobs all belong to one user and are urgent, so no other job comes before the first of them.
         let minutes = if nodes > 2 { WIDE_MINUTES } else { minutes };
         Ask { after_s, minutes, nodes }
     });
@@ -29,7 +29,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
 const NODES: u32 = 4;
 const WIDE_MINUTES: u64 = 6;
 
-/// A pool of four nodes that are always up, on which everyone has run before: so predictions are exact.
+/// A cluster of four nodes that are always running, on which every user has run a job before, so predictions are exact.
 fn stage() -> Stage {
     let mut stage = Stage::with_cluster("pool", NODES, NODES, 60);
     stage.provide();
@@ -47,12 +47,12 @@ fn stage() -> Stage {
     stage
 }
 
-/// The jobs that run, by when they end.
+/// The running jobs, by when they end.
 #[derive(Default)]
 struct Running(BTreeMap<(Wall, String), ()>);
 
 impl Running {
-    /// Starts what was granted just now.
+    /// Starts the jobs that were granted just now.
     fn take_on(&mut self, stage: &mut Stage, asks: &[Ask]) {
         let started = stage.starting();
         for job in started {
@@ -68,11 +68,11 @@ impl Running {
     }
 }
 
-/// When the head of the queue could start at the latest if nobody behind it ever started.
+/// When the head of the queue could start at the latest if no later job ever started.
 fn promised(stage: &Stage, running: &Running, nodes: u32) -> Wall {
     let mut free =
         stage.world.clusters().next().and_then(|cluster| stage.world.cluster_index(cluster.id));
-    let mut free = free.take().map_or(0, |pool| pool.idle.len() as u32);
+    let mut free = free.take().map_or(0, |index| index.idle.len() as u32);
     let mut at = stage.now.wall;
     for (end, job) in running.0.keys() {
         if free >= nodes {
@@ -98,7 +98,7 @@ proptest! {
             let arrival = asks.get(next).map(|_| due);
             let at = arrival.into_iter().chain(running.next_end()).min().expect("something goes on");
             stage.pass(at - stage.now.wall);
-            // What ends at this moment ends before anything else happens.
+            // A job that ends at this moment ends before anything else happens.
             while running.next_end().is_some_and(|end| end <= stage.now.wall) {
                 let ((_, job), ()) = running.0.pop_first().expect("just seen");
                 stage.finish(&job);
@@ -127,8 +127,8 @@ proptest! {
     }
 }
 
-/// A stream of small jobs that would never leave four nodes free at once does not starve the one that needs
-/// all four, even though nobody knows how long anything takes.
+/// A stream of small jobs that would never leave four nodes free at once does not starve the job that needs all four,
+/// even though it is not known how long any job takes.
 #[test]
 fn a_gang_is_not_starved_by_a_stream_of_small_jobs() {
     let mut stage = Stage::with_cluster("pool", 4, 4, 60);

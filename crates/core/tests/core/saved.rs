@@ -1,4 +1,4 @@
-//! What a job leaves to its next attempt is kept from the holder of its live epoch, and from nobody else.
+//! The files for a job's next attempt are accepted only from the holder of its live epoch.
 
 use crate::support::{Stage, Wants, request};
 use muster_core::agent::AttemptPhase;

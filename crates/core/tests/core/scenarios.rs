@@ -1,4 +1,4 @@
-//! Scenarios: what users do, and what must come of it.
+//! Scenarios: what users do, and what must happen then.
 
 use crate::support::{Stage, workspace};
 use muster_core::agent::AttemptPhase;
@@ -53,7 +53,7 @@ fn from_zero_to_one_to_zero_on_the_ledger() {
 }
 
 #[test]
-fn a_pool_without_nodes_costs_nothing() {
+fn a_cluster_without_nodes_costs_nothing() {
     let mut stage = Stage::with_cluster("pool", 0, 4, 60);
     stage.pass_s(86_400);
     assert_eq!(lines(&stage).len(), 0, "a day before the first job");
@@ -68,19 +68,19 @@ fn a_pool_without_nodes_costs_nothing() {
     let bill = lines(&stage).len();
     assert_ne!(bill, 0, "the job itself is on it");
     stage.pass_s(86_400);
-    assert_eq!(lines(&stage).len(), bill, "a day after the last node went");
+    assert_eq!(lines(&stage).len(), bill, "a day after the last node was deleted");
 }
 
 #[test]
-fn a_pool_of_fixed_size_is_always_whole() {
+fn a_cluster_of_fixed_size_always_has_all_its_nodes() {
     let mut stage = Stage::with_cluster("pool", 2, 2, 60);
     stage.provide();
     stage.pass_s(86_400);
-    assert_eq!(stage.nodes(), [NodePhase::Idle, NodePhase::Idle], "no idle time ends them");
+    assert_eq!(stage.nodes(), [NodePhase::Idle, NodePhase::Idle], "no idle time deletes them");
     for job in ["one", "two", "three"] {
         stage.submit(job, "pool", 1).expect("accepted");
     }
-    assert_eq!(stage.nodes().len(), 2, "nor does work add one");
+    assert_eq!(stage.nodes().len(), 2, "nor does a job add one");
     for job in ["one", "two"] {
         stage.run(job);
         stage.finish(job);
@@ -126,7 +126,7 @@ fn a_wide_job_starts_whole_or_not_at_all() {
 }
 
 #[test]
-fn when_nobody_waits_any_more_the_timer_starts() {
+fn when_no_job_waits_any_more_the_timer_starts() {
     let mut stage = Stage::with_cluster("pool", 0, 2, 60);
     stage.submit("narrow", "pool", 1).expect("accepted");
     stage.submit("wide", "pool", 2).expect("accepted");
@@ -156,7 +156,7 @@ fn one_members_failure_ends_all() {
     let (first, second) = (name(&stage, 0), name(&stage, 1));
     stage.report(&first, &[(epoch, failed)]);
     let desired = stage.report(&second, &[(epoch, AttemptPhase::Running)]);
-    assert_eq!(desired.assignments, [], "the other is told to stop");
+    assert_eq!(desired.assignments, [], "the other member is told to stop");
     assert_eq!(stage.phase("wide"), JobPhase::Running, "not over before it has stopped");
     stage.report(&second, &[(epoch, AttemptPhase::Ended(Exit::Stopped))]);
     assert_eq!(stage.phase("wide"), JobPhase::Failed);
@@ -176,7 +176,7 @@ fn a_lost_node_sends_its_job_back_to_where_it_stood() {
     assert_eq!(stage.nodes(), [NodePhase::Unusable], "no second node beside one that may still be");
     stage.provide();
     stage.provide();
-    assert_eq!(stage.phase("first"), JobPhase::Starting, "before the one behind it");
+    assert_eq!(stage.phase("first"), JobPhase::Starting, "before the job behind it");
     assert!(stage.members("first")[0].1 > old, "under a later epoch");
     assert_eq!(spent(&stage, Category::Run, AttemptOutcome::Retried), 71);
 }
@@ -193,10 +193,10 @@ fn a_node_that_comes_back_from_the_dead_is_dismissed() {
     stage.say(Input::Tick).expect("a tick");
     let desired = stage.report(&name, &[(epoch, AttemptPhase::Ended(Exit::Code(0)))]);
     assert!(desired.end);
-    assert_eq!(desired.acknowledged, [epoch], "it may forget what nobody wants");
+    assert_eq!(desired.acknowledged, [epoch], "it may forget what is no longer needed");
     assert_eq!(stage.phase("job"), JobPhase::Queued, "the old epoch completes nothing");
     stage.provide();
-    assert!(stage.report(&name, &[]).end, "also when it is not known any more");
+    assert!(stage.report(&name, &[]).end, "also when the node is no longer known");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_cancel_reaches_a_node_that_never_got_the_order() {
         (0, epoch),
         "it is told never to start it"
     );
-    assert_eq!(stage.phase("job"), JobPhase::CancelRequested, "not before it has heard");
+    assert_eq!(stage.phase("job"), JobPhase::CancelRequested, "not before it has confirmed");
     // Its next report shows the floor.
     let report = muster_core::agent::Report {
         boot_id: "boot".into(),
@@ -247,7 +247,7 @@ fn a_cancel_that_comes_too_late_changes_nothing() {
     stage.provide();
     stage.run("job");
     stage.cancel("job").expect("accepted");
-    stage.cancel("job").expect("asked again");
+    stage.cancel("job").expect("requested again");
     stage.finish("job");
     assert_eq!(stage.phase("job"), JobPhase::Completed, "it had finished by itself");
 }
@@ -266,7 +266,7 @@ fn deleting_a_cluster_ends_its_jobs_and_its_nodes() {
     assert_eq!(stage.say(delete.clone()).expect("again"), first, "the same operation");
     assert_eq!(stage.phase("waits"), JobPhase::Canceled);
     assert_eq!(stage.phase("runs"), JobPhase::CancelRequested);
-    let refused = stage.submit("more", "pool", 1).expect_err("it is going");
+    let refused = stage.submit("more", "pool", 1).expect_err("it is being deleted");
     assert_eq!(refused.kind, RefusalKind::Conflict);
     stage.members_say("runs", AttemptPhase::Ended(Exit::Stopped));
     assert_eq!(stage.phase("runs"), JobPhase::Canceled);
@@ -292,7 +292,7 @@ fn failing_creates_are_retried_with_growing_pauses() {
         stage.settle_effects(|_| true);
     };
     fail(&mut stage);
-    assert_eq!(stage.nodes(), [], "not tried again at once");
+    assert_eq!(stage.nodes(), [], "it is not retried at once");
     let job = stage.job("job").expect("it waits").id;
     assert!(matches!(why(&stage.world, job)[0], Reason::CreateFailing { failures: 1, .. }));
     stage.pass_s(2);
@@ -303,7 +303,7 @@ fn failing_creates_are_retried_with_growing_pauses() {
     stage.pass_s(2);
     stage.provide();
     assert_eq!(stage.phase("job"), JobPhase::Starting);
-    assert_eq!(lines(&stage).len(), 0, "a node that never was costs nothing");
+    assert_eq!(lines(&stage).len(), 0, "a node that never existed costs nothing");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn a_node_that_never_boots_is_replaced() {
     stage.pass_s(600);
     assert_eq!(stage.nodes(), [NodePhase::Unusable]);
     stage.settle_effects(|_| true);
-    assert_eq!(stage.nodes(), [], "it waits before it tries again");
+    assert_eq!(stage.nodes(), [], "it waits before it retries");
     stage.pass_s(2);
     assert_eq!(stage.nodes(), [NodePhase::Requested]);
 }
@@ -382,7 +382,7 @@ fn every_reason_for_waiting_is_said() {
     stage.put_cluster("pool", 0, 0, 60).expect("closed for the night");
     assert!(matches!(reasons(&stage, "waits")[0], Reason::MaximumTooLow { needed: 1, .. }));
     for reason in reasons(&stage, "behind") {
-        assert!(reason.to_string().contains(';'), "{reason} says what to do");
+        assert!(reason.to_string().contains(';'), "{reason} has a remedy");
     }
 }
 
@@ -401,7 +401,7 @@ fn fixed_properties_stay_and_the_rest_merges() {
     stage.put("pool", ClusterPatch { nodes_max: Some(5), ..Default::default() }).expect("merged");
     let cluster = stage.world.clusters().next().expect("one");
     assert_eq!(cluster.spec.scale.nodes_max, 5);
-    assert_eq!(cluster.spec.subnet.as_deref(), Some("/subnets/one"), "what was left out is kept");
+    assert_eq!(cluster.spec.subnet.as_deref(), Some("/subnets/one"), "what is omitted is kept");
     assert_eq!(cluster.spec.tags.len(), 1);
     let changes = [
         ClusterPatch { vm_size: Some("STANDARD_DS3_V2".into()), ..Default::default() },
@@ -410,7 +410,7 @@ fn fixed_properties_stay_and_the_rest_merges() {
         ClusterPatch { subnet: Some("/subnets/two".into()), ..Default::default() },
     ];
     for wanted in changes {
-        let refused = stage.put("pool", wanted.clone()).expect_err("fixed for life");
+        let refused = stage.put("pool", wanted.clone()).expect_err("it can never be changed");
         assert!(refused.message.contains("cannot be changed"), "{wanted:?}: {refused}");
     }
 }
@@ -429,8 +429,8 @@ fn what_clients_rewrite_when_they_send_back_what_they_read_is_no_change() {
     let refused = stage.put("open", login(disabled)).expect_err("says something else");
     assert_eq!(&*refused.target, "remoteLoginPortPublicAccess");
     let off = ClusterPatch { disable_local_auth: Some(true), ..Default::default() };
-    stage.put("pool", off.clone()).expect("a client that lost the account says so");
-    assert_eq!(&*stage.patch("pool", off).expect_err("asked for").target, "disableLocalAuth");
+    stage.put("pool", off.clone()).expect("a client that lost the account sends this");
+    assert_eq!(&*stage.patch("pool", off).expect_err("requested").target, "disableLocalAuth");
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn a_patch_changes_scale_tags_identity_and_description_only() {
         tags: Some([("team".to_owned(), "a".to_owned())].into()),
         identity: Some(identity.clone()),
         description: Some("new".into()),
-        // The same as before, as somebody sends it who read it.
+        // The same values as before, as sent back by a client that read them.
         vm_size: Some("standard_ds3_v2".into()),
         admin: Some(AdminAccount { ssh_public_key: None, ..admin.clone() }),
         property_bag: Some(r#"{"a":1}"#.into()),
@@ -483,13 +483,13 @@ fn a_patch_changes_scale_tags_identity_and_description_only() {
         ("enableNodePublicIp", ClusterPatch { enable_node_public_ip: Some(false), ..none() }),
         ("propertyBag", ClusterPatch { property_bag: Some("{}".into()), ..none() }),
     ] {
-        let refused = stage.patch("pool", wanted.clone()).expect_err("fixed for life");
+        let refused = stage.patch("pool", wanted.clone()).expect_err("it can never be changed");
         assert_eq!(&*refused.target, target, "{wanted:?}");
     }
     let two = ClusterPatch { tier: Some(Tier::LowPriority), location: Some("x".into()), ..none() };
     let refused = stage.patch("pool", two).expect_err("both");
     assert!(refused.message.contains("vmPriority") && refused.message.contains("location"));
-    let refused = stage.patch("nobody", none()).expect_err("nothing to change");
+    let refused = stage.patch("missing", none()).expect_err("nothing to change");
     assert_eq!(refused.kind, RefusalKind::NotFound);
 }
 
@@ -532,7 +532,7 @@ fn bad_wishes_are_refused_with_the_value_and_change_nothing() {
         let refused = stage.submit(name, compute, nodes).expect_err("refused");
         assert!(refused.message.contains(expected), "{name} {compute} {nodes}: {refused}");
     }
-    assert_eq!(stage.cancel("nobody").expect_err("unknown").kind, RefusalKind::NotFound);
+    assert_eq!(stage.cancel("missing").expect_err("unknown").kind, RefusalKind::NotFound);
     assert_eq!(stage.log.len(), before, "nothing was changed");
 }
 
@@ -544,7 +544,7 @@ fn a_rebooted_node_is_not_trusted_with_what_it_held() {
     stage.run("job");
     let (node, epoch) = stage.members("job")[0];
     let node = stage.world.node(node).expect("a member").name.to_string();
-    // What its journal says of an attempt that an earlier boot had taken on.
+    // Its journal has an attempt that an earlier boot had accepted.
     let phase = AttemptPhase::Ended(Exit::Stopped);
     let report = muster_core::agent::Report {
         boot_id: "another boot".into(),
@@ -559,8 +559,8 @@ fn a_rebooted_node_is_not_trusted_with_what_it_held() {
     assert!(matches!(state, NodeState::Unusable { .. }));
 }
 
-/// Found by seed 373: a report of an earlier boot was long on its way, was taken for a reboot, and the job was
-/// given to another node while the present boot still ran it.
+/// Found by seed 373: a delayed report of an earlier boot was mistaken for a reboot, and the job was given to another
+/// node while the current boot still ran it.
 #[test]
 fn a_report_of_another_boot_alone_does_not_end_what_a_node_runs() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 60);
@@ -575,11 +575,11 @@ fn a_report_of_another_boot_alone_does_not_end_what_a_node_runs() {
         attempts: Vec::new(),
     };
     let Ok(Reply::Desired(desired)) = stage.say(Input::Report { node, report }) else { panic!() };
-    assert!(desired.end, "whoever it is, it is not the one that we count on");
+    assert!(desired.end, "whichever boot it is, it is not the one that holds the lease");
     assert_eq!(stage.phase("job"), JobPhase::Running);
     stage.silence(Span::seconds(71));
     stage.say(Input::Tick).expect("a tick");
-    assert_eq!(stage.phase("job"), JobPhase::Queued, "nobody else reported: the lease is over");
+    assert_eq!(stage.phase("job"), JobPhase::Queued, "no other report arrived: the lease is over");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Jobs that name a size instead of a compute: the service makes a pool for them.
+//! Jobs that name a size instead of a compute: Muster creates a cluster for them.
 
 use std::sync::Arc;
 
@@ -26,27 +26,27 @@ fn submit(stage: &mut Stage, name: &str, change: impl FnOnce(&mut JobSpec)) -> I
     stage.say(Input::SubmitJob(Box::new(job(name, change))))
 }
 
-fn pools(stage: &Stage) -> Vec<&Cluster> {
+fn serverless(stage: &Stage) -> Vec<&Cluster> {
     stage.world.clusters().filter(|cluster| cluster.is_serverless()).collect()
 }
 
 #[test]
-fn a_pool_comes_with_its_first_job_and_is_shared() {
+fn a_cluster_is_created_with_its_first_job_and_shared() {
     let mut stage = Stage::new();
     submit(&mut stage, "a", |_| {}).expect("accepted");
     submit(&mut stage, "b", |spec| spec.instance_type = Some("STANDARD_DS3_V2".into()))
         .expect("the same size");
-    let [pool] = pools(&stage)[..] else { panic!("{:?}", pools(&stage)) };
-    assert_eq!(pool.name.as_str(), "serverless-ds3-v2");
-    assert_eq!((&*pool.spec.vm_size, pool.spec.tier), ("Standard_DS3_v2", Tier::Dedicated));
-    assert_eq!(pool.spec.scale.nodes_min, 0);
+    let [cluster] = serverless(&stage)[..] else { panic!("{:?}", serverless(&stage)) };
+    assert_eq!(cluster.name.as_str(), "serverless-ds3-v2");
+    assert_eq!((&*cluster.spec.vm_size, cluster.spec.tier), ("Standard_DS3_v2", Tier::Dedicated));
+    assert_eq!(cluster.spec.scale.nodes_min, 0);
     submit(&mut stage, "c", |spec| spec.job_tier = Some(JobTier::Spot)).expect("accepted");
     submit(&mut stage, "d", |spec| spec.instance_type = Some("Standard_D2s_v3".into()))
         .expect("accepted");
-    let names: Vec<_> = pools(&stage).iter().map(|pool| pool.name.to_string()).collect();
+    let names: Vec<_> = serverless(&stage).iter().map(|cluster| cluster.name.to_string()).collect();
     assert_eq!(names, ["serverless-ds3-v2", "serverless-ds3-v2-spot", "serverless-d2s-v3"]);
-    assert_eq!(pools(&stage)[1].spec.tier, Tier::LowPriority);
-    // Nodes are on their way for each, and a waiting job can say so.
+    assert_eq!(serverless(&stage)[1].spec.tier, Tier::LowPriority);
+    // Nodes are starting for each of them, and a waiting job can tell so.
     for name in ["a", "b", "c", "d"] {
         let id = stage.job(name).expect("it waits").id;
         let reasons = why::why(&stage.world, id);
@@ -58,17 +58,17 @@ fn a_pool_comes_with_its_first_job_and_is_shared() {
 }
 
 #[test]
-fn a_pool_goes_back_to_zero() {
+fn a_cluster_shrinks_back_to_zero() {
     let mut stage = Stage::new();
     submit(&mut stage, "a", |_| {}).expect("accepted");
     stage.provide();
     stage.run("a");
     stage.finish("a");
-    let id = pools(&stage)[0].id;
-    assert_eq!(stage.world.cluster_index(id).expect("a pool").alive(), 1);
+    let id = serverless(&stage)[0].id;
+    assert_eq!(stage.world.cluster_index(id).expect("it exists").alive(), 1);
     stage.pass(Span::seconds(120));
     stage.provide();
-    assert_eq!(stage.world.cluster_index(id).expect("a pool").alive(), 0);
+    assert_eq!(stage.world.cluster_index(id).expect("it exists").alive(), 0);
 }
 
 #[test]
@@ -89,11 +89,11 @@ fn what_can_never_run_is_refused_and_makes_nothing() {
     let refused = submit(&mut stage, "a", |spec| spec.nodes = 2).expect_err("beyond the quota");
     assert_eq!(refused.kind, RefusalKind::QuotaExceeded);
     assert!(refused.message.contains("--limit 8"), "{refused}");
-    assert_eq!(pools(&stage).len(), 0);
+    assert_eq!(serverless(&stage).len(), 0);
     submit(&mut stage, "a", |_| {}).expect("one node fits");
 }
 
-/// Otherwise it would be accepted, and wait for ever.
+/// Otherwise the job would be accepted and wait for ever.
 #[test]
 fn a_job_beyond_the_default_limit_is_refused_too() {
     let mut stage = Stage::new();
@@ -112,7 +112,7 @@ fn a_job_beyond_the_default_limit_is_refused_too() {
 }
 
 #[test]
-fn the_pool_is_nobodys_and_its_name_too() {
+fn users_can_change_neither_the_cluster_nor_take_its_name() {
     let mut stage = Stage::new();
     submit(&mut stage, "a", |_| {}).expect("accepted");
     let name = ClusterName::of_serverless("Standard_DS3_v2", Tier::Dedicated).to_string();
@@ -133,7 +133,7 @@ fn the_pool_is_nobodys_and_its_name_too() {
         Input::DeleteCluster { workspace: workspace(), name: name.clone() },
     ];
     for input in inputs {
-        let refused = stage.say(input).expect_err("the service's own");
+        let refused = stage.say(input).expect_err("it is a serverless cluster");
         assert_eq!(refused.kind, RefusalKind::Conflict);
     }
     for name in [SERVERLESS, "serverless-mine"] {
@@ -158,7 +158,7 @@ fn it_goes_with_its_workspace_and_a_lock_keeps_it_away() {
     assert!(matches!(refused.kind, RefusalKind::Conflict | RefusalKind::NotFound), "{refused}");
 }
 
-/// A node is called after its pool, with 17 more characters, and a machine's name has at most 63.
+/// The name of a node is that of its cluster with 17 more characters, and a host name has at most 63.
 #[test]
 fn every_size_makes_a_name_that_nodes_can_have() {
     let stage = Stage::new();
@@ -219,5 +219,5 @@ fn a_job_that_contradicts_the_compute_that_it_names_is_refused() {
         spec.job_tier = Some(JobTier::Standard);
         spec.identity = managed(None);
     });
-    stage.say(Input::SubmitJob(Box::new(same))).expect("it says what is so anyway");
+    stage.say(Input::SubmitJob(Box::new(same))).expect("it specifies what is true anyway");
 }

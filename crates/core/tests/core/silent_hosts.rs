@@ -1,4 +1,4 @@
-//! Hosts that say nothing for a while.
+//! Hosts that do not report for a while.
 
 use crate::support::Stage;
 use muster_core::model::{Capacity, HostName, NodePhase};
@@ -12,7 +12,7 @@ fn host() -> HostName {
 }
 
 fn say(stage: &mut Stage, request: HostRequest) {
-    stage.say(Input::ChangeHosts(Box::new(request))).expect("it can be said");
+    stage.say(Input::ChangeHosts(Box::new(request))).expect("a valid request");
 }
 
 fn is_silent(stage: &Stage) -> bool {
@@ -33,8 +33,12 @@ fn a_silent_host_gets_nothing_new_until_it_speaks() {
     say(&mut stage, HostRequest::Silent { name: host() });
     assert!(is_silent(&stage));
     stage.submit("next", "pool", 1).expect("accepted");
-    assert_eq!((stage.world.nodes().count(), on_box(&stage)), (2, 1), "the next is made elsewhere");
-    assert_eq!(stage.count(NodePhase::Leased), 1, "what runs there goes on");
+    assert_eq!(
+        (stage.world.nodes().count(), on_box(&stage)),
+        (2, 1),
+        "the next is created elsewhere"
+    );
+    assert_eq!(stage.count(NodePhase::Leased), 1, "the job there continues");
     stage.provide();
     stage.run("next");
     say(&mut stage, HostRequest::Seen { name: host(), capacity: CAPACITY });

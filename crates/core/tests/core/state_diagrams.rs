@@ -1,5 +1,5 @@
-//! The lifecycles as diagrams in docs/concepts, drawn from the tables that the code runs on. Set
-//! MUSTER_BLESS=1 to write them anew after a change.
+//! The lifecycles as diagrams in docs/concepts, drawn from the tables that the code uses. Set MUSTER_BLESS=1 to update
+//! them after a change.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ fn draw<P: Lifecycle>() -> String {
     page
 }
 
-#[allow(clippy::disallowed_methods)] // A test may be told by its environment to write what it checks.
+#[allow(clippy::disallowed_methods)] // An environment variable may tell this test to write what it checks.
 fn check<P: Lifecycle>() {
     let file = format!("../../docs/concepts/{}-states.md", P::NAME);
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
@@ -71,7 +71,7 @@ fn is_whole<P: Lifecycle>() {
     let all = reach(P::INITIAL);
     for phase in P::PHASES {
         assert!(all.contains(phase), "{}: {phase:?} cannot be reached", P::NAME);
-        assert!(reach(*phase).iter().any(is_end), "{}: {phase:?} has no way out", P::NAME);
+        assert!(reach(*phase).iter().any(is_end), "{}: {phase:?} never ends", P::NAME);
     }
 }
 

@@ -1,6 +1,6 @@
-//! A stage for scenarios: World with a clock that the test moves, a provider and agents that do what the
-//! test says. After everything that is said it checks what must always hold.
-#![allow(dead_code)] // Each test file uses its own part.
+//! A stage for scenarios: a World with a clock that the test moves, and a provider and agents that do what the test
+//! tells them. After every input it checks the invariants.
+#![allow(dead_code)] // Each test file uses a different part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub fn user(name: &str) -> Caller {
     Caller { object_id: name.into(), name: name.into() }
 }
 
-/// What a job asks for.
+/// What a job requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Wants {
     pub nodes: u32,
@@ -81,7 +81,7 @@ impl Stage {
         stage
     }
 
-    /// One cluster with these bounds and idle seconds.
+    /// A stage with one cluster with these limits and this idle time in seconds.
     pub fn with_cluster(name: &str, min: u32, max: u32, idle_s: u64) -> Stage {
         let mut stage = Stage::new();
         stage.put_cluster(name, min, max, idle_s).expect("a valid cluster");
@@ -95,7 +95,7 @@ impl Stage {
         output.answers.pop().expect("one answer per input")
     }
 
-    /// Deciding again comes to nothing, with indexes or without, and every promise holds.
+    /// Deciding again changes nothing, with or without indexes, and every promise holds.
     pub fn check(&self) {
         assert_eq!(decide(&mut self.world.clone(), self.now), [], "decide is not settled");
         let everything = decide_everything(&mut self.world.clone(), self.now);
@@ -104,10 +104,10 @@ impl Stage {
         let settings = self.world.settings.clone();
         let catalogue = self.world.catalogue.clone();
         let rebuilt = World::rebuild(rows(&self.log), 1, settings, catalogue, self.now);
-        assert_eq!(self.world.difference(&rebuilt), None, "World is not what its changes say");
+        assert_eq!(self.world.difference(&rebuilt), None, "World differs from its changes");
     }
 
-    /// Time goes by, in steps that are short enough for the nodes that are up to keep their leases.
+    /// Lets time pass, in steps that are short enough for running nodes to keep their leases.
     pub fn pass(&mut self, span: Span) {
         const STEP: Span = Span::seconds(30);
         let mut left = span;
@@ -120,7 +120,7 @@ impl Stage {
         self.say(Input::Tick).expect("a tick");
     }
 
-    /// Time goes by and no agent reports.
+    /// Lets time pass without any report.
     pub fn silence(&mut self, span: Span) {
         self.now.elapsed = self.now.elapsed + span;
         self.now.wall = self.now.wall + span;
@@ -180,7 +180,7 @@ impl Stage {
         self.say(Input::CancelJob { workspace, name, known: None })
     }
 
-    /// A machine that takes everybody's nodes.
+    /// Adds a host that takes nodes of all clusters.
     pub fn join_host(&mut self, name: &str, capacity: Capacity) {
         self.join_host_for(name, capacity, Scope::Everything);
     }
@@ -236,7 +236,7 @@ impl Stage {
         }
     }
 
-    /// Every node that is up says that it is still doing what it last said.
+    /// Every running node repeats its last report.
     pub fn report_all(&mut self) {
         let up: Vec<(String, Vec<(Epoch, AttemptPhase)>)> = self
             .world
@@ -259,7 +259,7 @@ impl Stage {
     pub fn members_say(&mut self, job: &str, phase: AttemptPhase) {
         for (node, epoch) in self.members(job) {
             let node = self.world.node(node).expect("a member");
-            // A node says everything that it holds.
+            // A node reports everything that it holds.
             let says = |lease: &Lease| {
                 let is_running =
                     self.world.job(lease.job).is_some_and(|job| job.phase() == JobPhase::Running);
@@ -349,7 +349,7 @@ pub fn known_job(changes: &[Change], name: &str) -> Option<KnownJob> {
     known
 }
 
-/// What a store would hold after these changes: the latest record of each entity that is still there.
+/// What a store would hold after these changes: the latest record of each entity that still exists.
 pub fn rows(changes: &[Change]) -> WorldRows {
     fn put<K: Ord, V>(records: &mut BTreeMap<K, V>, key: K, record: V, is_there: bool) {
         if is_there {
@@ -482,7 +482,7 @@ pub fn rows(changes: &[Change]) -> WorldRows {
     rows
 }
 
-/// Does what a remedy's command would do.
+/// Does what the command of a remedy would do.
 pub fn apply(stage: &mut Stage, remedy: &Remedy) {
     let update = |cluster: &ClusterName, wanted: ClusterPatch| (cluster.to_string(), wanted);
     let (name, wanted) = match remedy {
@@ -539,6 +539,6 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
         }
         Remedy::Wait { .. } => return,
     };
-    // Raising a maximum may need a higher quota first: then the next round says so.
+    // Raising a maximum may need a higher quota first; the next round tells.
     let _ = stage.put(&name, wanted);
 }

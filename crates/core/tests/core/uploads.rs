@@ -1,4 +1,4 @@
-//! What becomes of containers that were made for the files of versions.
+//! When the containers that were created for the files of versions are deleted.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn a_reference_is_known_by_the_containers_name() {
 }
 
 #[test]
-fn only_what_nobody_names_or_fills_goes() {
+fn only_unreferenced_containers_without_uploads_are_deleted() {
     let now = Wall(10 * UPLOAD_LIFETIME.0);
     let (old, new) = (Wall(now.0 - UPLOAD_LIFETIME.0), Wall(now.0 - UPLOAD_LIFETIME.0 + 1));
     let name = |digit: char| format!("code-{}", digit.to_string().repeat(32));
@@ -41,7 +41,7 @@ fn only_what_nobody_names_or_fills_goes() {
         (&*gone, old),
         (&*named, old),
         (&*young, new),
-        // A user's own, and the workspace's.
+        // Containers of a user and of the workspace.
         ("data", old),
         ("code-review", old),
         ("azureml-blobstore-7", old),

@@ -1,5 +1,5 @@
-//! Why a job waits and why a pool is as large as it is: hand-made states with their exact reasons, and the
-//! proof that each reason's remedy lifts it.
+//! Why a job waits, and why a cluster has its current size: hand-made states with their exact reasons, and a check that
+//! each reason's remedy removes it.
 
 use crate::support::{self, Stage, Wants, user};
 use muster_core::agent::AttemptPhase;
@@ -28,16 +28,16 @@ fn reasons(stage: &Stage, job: &str) -> Vec<Reason> {
     why(&stage.world, stage.job(job).unwrap_or_else(|| panic!("{job} is live")).id)
 }
 
-fn pool_codes(stage: &Stage, pool: &str) -> Vec<&'static str> {
-    pool_reasons(stage, pool).iter().map(Reason::code).collect()
+fn cluster_codes(stage: &Stage, name: &str) -> Vec<&'static str> {
+    cluster_reasons(stage, name).iter().map(Reason::code).collect()
 }
 
-fn pool_reasons(stage: &Stage, pool: &str) -> Vec<Reason> {
-    let cluster = stage.world.clusters().find(|cluster| cluster.name.as_str() == pool);
+fn cluster_reasons(stage: &Stage, name: &str) -> Vec<Reason> {
+    let cluster = stage.world.clusters().find(|cluster| cluster.name.as_str() == name);
     why_cluster(&stage.world, cluster.expect("it is there").id)
 }
 
-/// Every node there is runs a job of somebody.
+/// Every existing node runs a job.
 fn busy(max: u32, jobs: u32) -> Stage {
     let mut stage = Stage::with_cluster("pool", 0, max, 600);
     for number in 0..jobs {
@@ -76,7 +76,7 @@ type State = (&'static str, fn() -> Stage, &'static [&'static str]);
 /// A state, and exactly why the job "asks" waits in it.
 const JOBS: &[State] = &[
     (
-        "a node is on its way",
+        "a node is starting",
         || {
             let mut stage = Stage::with_cluster("pool", 0, 1, 60);
             stage.submit("asks", "pool", 1).expect("accepted");
@@ -95,7 +95,7 @@ const JOBS: &[State] = &[
         &["Starting"],
     ),
     (
-        "two of three nodes are up",
+        "two of three nodes are running",
         || {
             let mut stage = Stage::with_cluster("pool", 2, 3, 60);
             stage.provide();
@@ -105,7 +105,7 @@ const JOBS: &[State] = &[
         &["NodesStarting"],
     ),
     (
-        "the pool is full",
+        "the cluster is full",
         || {
             let mut stage = busy(2, 2);
             stage.submit("asks", "pool", 1).expect("accepted");
@@ -114,7 +114,7 @@ const JOBS: &[State] = &[
         &["MaximumReached"],
     ),
     (
-        "the pool is full and others came first",
+        "the cluster is full and other jobs came first",
         || {
             let mut stage = busy(2, 2);
             stage.submit("first", "pool", 1).expect("accepted");
@@ -124,7 +124,7 @@ const JOBS: &[State] = &[
         &["MaximumReached", "Behind"],
     ),
     (
-        "the pool is closed",
+        "the cluster is closed",
         || {
             let mut stage = Stage::with_cluster("pool", 0, 0, 60);
             stage.submit("asks", "pool", 3).expect("accepted");
@@ -176,7 +176,7 @@ const JOBS: &[State] = &[
         &["QuotaTooLow"],
     ),
     (
-        "another pool uses up the family's quota",
+        "another cluster uses up the family's quota",
         || {
             let mut stage = busy(2, 2);
             stage.put_cluster("other", 0, 2, 60).expect("valid");
@@ -187,7 +187,7 @@ const JOBS: &[State] = &[
         &["QuotaReached"],
     ),
     (
-        "its own pool uses up the region's quota",
+        "its own cluster uses up the region's quota",
         || {
             let mut stage = busy(4, 2);
             limit(&mut stage, REGION, Some(8));
@@ -197,7 +197,7 @@ const JOBS: &[State] = &[
         &["QuotaReached"],
     ),
     (
-        "a gang that the quota would only half give",
+        "a multi-node job for which the quota has only half of the nodes",
         || {
             let mut stage = busy(2, 1);
             stage.put_cluster("other", 0, 2, 60).expect("valid");
@@ -208,7 +208,7 @@ const JOBS: &[State] = &[
         &["QuotaReached"],
     ),
     (
-        "the quota is used up and somebody came first",
+        "the quota is used up and another job came first",
         || {
             let mut stage = busy(4, 2);
             limit(&mut stage, REGION, Some(8));
@@ -219,7 +219,7 @@ const JOBS: &[State] = &[
         &["QuotaReached", "Behind"],
     ),
     (
-        "nodes do not come up",
+        "nodes fail to start",
         || {
             let mut stage = Stage::with_cluster("pool", 0, 2, 60);
             stage.submit("asks", "pool", 1).expect("accepted");
@@ -232,7 +232,7 @@ const JOBS: &[State] = &[
         &["CreateFailing"],
     ),
     (
-        "nodes did not come up, and the next try is under way",
+        "nodes failed to start, and the next try is under way",
         || {
             let mut stage = Stage::with_cluster("pool", 0, 2, 60);
             stage.submit("asks", "pool", 1).expect("accepted");
@@ -242,7 +242,7 @@ const JOBS: &[State] = &[
         &["CreateFailing", "NodesStarting"],
     ),
     (
-        "free nodes are kept for a gang before it",
+        "free nodes are reserved for a multi-node job before it",
         || {
             let mut stage = busy(4, 2);
             stage.put_cluster("pool", 4, 4, 600).expect("all of it");
@@ -255,7 +255,7 @@ const JOBS: &[State] = &[
         &["MaximumReached", "Reserved", "Behind"],
     ),
     (
-        "it is the gang itself",
+        "it is the multi-node job itself",
         || {
             let mut stage = busy(4, 2);
             stage.put_cluster("pool", 4, 4, 600).expect("all of it");
@@ -278,7 +278,7 @@ const JOBS: &[State] = &[
         &["MaximumReached", "Behind"],
     ),
     (
-        "whoever has used less goes first",
+        "the user with less use goes first",
         || {
             let mut stage = busy(1, 1);
             stage.submit("asks", "pool", 1).expect("accepted");
@@ -288,7 +288,7 @@ const JOBS: &[State] = &[
         &["MaximumReached", "Behind"],
     ),
     (
-        "nodes on their way out still count",
+        "nodes that are being deleted still count",
         || {
             let mut stage = Stage::with_cluster("pool", 0, 1, 60);
             stage.submit("before", "pool", 1).expect("accepted");
@@ -302,7 +302,7 @@ const JOBS: &[State] = &[
         &["MaximumReached"],
     ),
     (
-        "a node will be free before a new one could be up",
+        "a node will be free before a new one could start",
         || {
             let mut stage = Stage::new();
             let wanted = ClusterPatch {
@@ -343,10 +343,10 @@ const JOBS: &[State] = &[
     ),
 ];
 
-/// A state, and exactly why the pool is as large as it is.
-const POOLS: &[State] = &[
-    ("nobody ever asked", || Stage::with_cluster("pool", 0, 4, 60), &["Empty"]),
-    ("the minimum is on its way", || Stage::with_cluster("pool", 1, 4, 60), &["NodesStarting"]),
+/// A state, and exactly why the cluster has its size.
+const CLUSTERS: &[State] = &[
+    ("there never was a job", || Stage::with_cluster("pool", 0, 4, 60), &["Empty"]),
+    ("the minimum is starting", || Stage::with_cluster("pool", 1, 4, 60), &["NodesStarting"]),
     (
         "the minimum is there",
         || {
@@ -356,9 +356,9 @@ const POOLS: &[State] = &[
         },
         &["KeptByMinimum"],
     ),
-    ("all are at work", || busy(4, 2), &["Busy"]),
+    ("all are busy", || busy(4, 2), &["Busy"]),
     (
-        "a node waits for its time to go",
+        "a node waits for the end of its idle time",
         || {
             let mut stage = busy(4, 1);
             stage.members_say("runs-0", AttemptPhase::Ended(Exit::Code(0)));
@@ -367,7 +367,7 @@ const POOLS: &[State] = &[
         &["IdleUntil"],
     ),
     (
-        "nodes are on their way out",
+        "nodes are being deleted",
         || {
             let mut stage = busy(4, 1);
             stage.finish("runs-0");
@@ -389,7 +389,7 @@ const POOLS: &[State] = &[
         &["Deleting"],
     ),
     (
-        "idle nodes are kept for a gang",
+        "idle nodes are reserved for a multi-node job",
         || {
             let mut stage = busy(2, 1);
             stage.submit("gang", "pool", 2).expect("accepted");
@@ -412,18 +412,18 @@ const POOLS: &[State] = &[
 
 #[test]
 fn thirty_states_have_exactly_their_reasons() {
-    assert!(JOBS.len() + POOLS.len() >= 30);
+    assert!(JOBS.len() + CLUSTERS.len() >= 30);
     for (state, stage, expected) in JOBS {
         let stage = stage();
         assert_eq!(job_codes(&stage, "asks"), *expected, "{state}: {:#?}", reasons(&stage, "asks"));
     }
-    for (state, stage, expected) in POOLS {
+    for (state, stage, expected) in CLUSTERS {
         let stage = stage();
         assert_eq!(
-            pool_codes(&stage, "pool"),
+            cluster_codes(&stage, "pool"),
             *expected,
             "{state}: {:#?}",
-            pool_reasons(&stage, "pool")
+            cluster_reasons(&stage, "pool")
         );
     }
 }
@@ -431,8 +431,8 @@ fn thirty_states_have_exactly_their_reasons() {
 #[test]
 fn every_reason_has_a_limit_its_value_what_is_needed_and_a_command() {
     let jobs = JOBS.iter().flat_map(|(_, stage, _)| reasons(&stage(), "asks"));
-    let pools = POOLS.iter().flat_map(|(_, stage, _)| pool_reasons(&stage(), "pool"));
-    for reason in jobs.chain(pools) {
+    let clusters = CLUSTERS.iter().flat_map(|(_, stage, _)| cluster_reasons(&stage(), "pool"));
+    for reason in jobs.chain(clusters) {
         let figures = reason.figures();
         assert!(!figures.limit.is_empty(), "{reason:?}");
         assert_ne!(figures.value, figures.needed, "{reason:?} is no reason");
@@ -442,8 +442,8 @@ fn every_reason_has_a_limit_its_value_what_is_needed_and_a_command() {
     }
 }
 
-/// Whatever keeps a job waiting: doing what its reasons say, and nothing else, lets it start. Nobody else's
-/// job ends meanwhile.
+/// Whatever keeps a job waiting: doing what its reasons say, and nothing else, lets it start. No other job ends in the
+/// meantime.
 #[test]
 fn the_remedies_let_the_job_start() {
     for (state, stage, _) in JOBS {
@@ -464,19 +464,20 @@ fn the_remedies_let_the_job_start() {
             stage.pass_s(1);
         }
     }
-    // What a pool is kept at is lifted too.
+    // The same holds for the reasons of a cluster's size.
     let mut stage = Stage::with_cluster("pool", 1, 4, 60);
     stage.provide();
-    for reason in pool_reasons(&stage, "pool") {
+    for reason in cluster_reasons(&stage, "pool") {
         support::apply(&mut stage, &reason.remedy());
     }
     stage.pass_s(61);
     assert_eq!(stage.count(NodePhase::Leaving), 1);
 }
 
-/// Sixteen wait for a pool of four: the last of them and the pool name the same figure, and the pool says what it is for.
+/// Sixteen jobs wait for a cluster of four: the last of them and the cluster name the same figure, and the cluster
+/// tells what it is for.
 #[test]
-fn a_pool_and_the_last_job_that_waits_for_it_name_the_same_maximum() {
+fn a_cluster_and_the_last_job_that_waits_for_it_name_the_same_maximum() {
     let mut stage = busy(4, 4);
     for number in 0..12 {
         stage.submit(&format!("waits-{number}"), "pool", 1).expect("accepted");
@@ -489,12 +490,12 @@ fn a_pool_and_the_last_job_that_waits_for_it_name_the_same_maximum() {
     };
     assert_eq!(needed(reasons(&stage, "waits-0")), Some((5, false)));
     assert_eq!(needed(reasons(&stage, "waits-11")), Some((16, false)));
-    assert_eq!(needed(pool_reasons(&stage, "pool")), Some((16, true)));
-    let words = pool_reasons(&stage, "pool")[0].to_string();
+    assert_eq!(needed(cluster_reasons(&stage, "pool")), Some((16, true)));
+    let words = cluster_reasons(&stage, "pool")[0].to_string();
     assert!(words.contains("16 would be needed for all waiting jobs"), "{words}");
 }
 
-/// Parts of nodes are put together over all users, as when they are placed: four quarters are one node.
+/// Shares of nodes are combined over all users, as when they are placed: four quarters are one node.
 #[test]
 fn quarters_of_nodes_are_counted_as_they_are_placed() {
     let mut stage = busy(1, 1);
@@ -507,5 +508,5 @@ fn quarters_of_nodes_are_counted_as_they_are_placed() {
         .map(|number| reasons(&stage, &format!("part-{number}"))[0].figures().needed)
         .collect();
     assert_eq!(figures, [2, 2, 2, 2]);
-    assert_eq!(pool_reasons(&stage, "pool")[0].figures().needed, 2);
+    assert_eq!(cluster_reasons(&stage, "pool")[0].figures().needed, 2);
 }

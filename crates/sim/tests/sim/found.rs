@@ -85,7 +85,7 @@ fn a_late_report_of_an_earlier_boot_does_not_make_a_job_run_twice() {
 
 /// A closed pool takes jobs of any size, as it may be opened again; but none can be opened that far.
 #[test]
-fn a_job_larger_than_any_cluster_is_refused_even_by_a_closed_pool() {
+fn a_job_larger_than_any_cluster_is_refused_even_by_a_closed_cluster() {
     let mut world = world();
     let refused = step(&mut world, &[submit(10_001)], NOW).answers.remove(0).unwrap_err();
     assert_eq!((refused.kind, &*refused.target), (RefusalKind::Invalid, "instanceCount"));

@@ -89,7 +89,7 @@ fn checked<T: Sync>(cases: &[T], check: impl Fn(&T) -> Vec<String> + Sync) -> Ve
 }
 
 #[test]
-fn ten_pools_come_to_the_reference_figures() {
+fn ten_clusters_match_the_reference_figures() {
     let found: Vec<_> =
         REFERENCE.iter().filter_map(|reference| Some((reference, load(reference.0)?))).collect();
     let wrong = checked(&found, |(reference, trace)| check(reference, trace));
@@ -100,7 +100,7 @@ fn ten_pools_come_to_the_reference_figures() {
 /// and the 95th percentile of the queue within one second, the jobs that waited within one percent of all.
 /// Takes 15 s: 240 replays of traces with up to 27,000 jobs.
 #[test]
-fn ten_pools_come_to_the_whole_grid_of_the_reference() {
+fn ten_clusters_match_the_whole_grid_of_the_reference() {
     let grid = include_str!("data/replay_reference.csv");
     let traces: BTreeMap<&str, Trace> =
         REFERENCE.iter().filter_map(|(name, ..)| Some((*name, load(name)?))).collect();

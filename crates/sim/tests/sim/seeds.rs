@@ -39,7 +39,7 @@ fn a_hundred_seeds_of_thirty_days_keep_every_promise() {
 }
 
 #[test]
-fn without_faults_nobody_has_to_try_again() {
+fn without_faults_no_client_has_to_retry() {
     for seed in 0..2 {
         let scenario = Scenario { faults: false, ..Scenario::new(seed, 3) };
         let summary = run(&scenario).unwrap_or_else(|failure| panic!("{failure}"));
