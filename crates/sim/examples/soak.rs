@@ -1,5 +1,5 @@
-//! Many seeds on every core, for as long as one likes: `soak FIRST LAST DAYS`. Prints each failure with the
-//! command that shows it again, and at the end what a seed came to on average.
+//! Simulates many seeds on every core: `soak FIRST LAST DAYS`. Prints each failure with the command that reproduces it,
+//! and at the end how often each fault occurred.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ fn main() {
                                 summary.steps,
                                 summary.revisions,
                             );
-                            faults.lock().expect("nobody panics with it").add(&summary.faults);
+                            faults.lock().expect("no thread panics with it").add(&summary.faults);
                         }
                         Err(failure) => {
                             failed.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ fn main() {
             });
         }
     });
-    let faults = faults.into_inner().expect("nobody panics with it");
+    let faults = faults.into_inner().expect("no thread panics with it");
     for (fault, count) in faults.iter() {
         println!("{count:>10} {fault}");
     }

@@ -1,7 +1,7 @@
-//! What will happen, in order: by time, then by kind, then in the order it was planned.
+//! What will happen, in order: by time, then by kind, then in the order in which it was planned.
 //!
-//! The kind comes before the order of planning on purpose. A batch sends its effects and answers out
-//! together, single inputs one by one; within one kind both come to the same order.
+//! The kind deliberately comes before the order of planning. A batch sends its effects and answers together, single
+//! inputs one by one; within one kind, both have the same order.
 
 use std::collections::BTreeMap;
 
@@ -15,32 +15,32 @@ use crate::clock::Moment;
 use crate::mischief::Mischief;
 use crate::network::Direction;
 
-/// One boot of one machine: a machine that is made again under its old name has another one.
+/// One boot of one machine. A machine that is created again under its old name has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AgentId(pub(crate) u64);
 
-/// Something that a user wants, by its place in the list of all such things.
+/// A request of a user, by its index in the list of all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestId(pub(crate) usize);
 
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The controller comes up again.
+    /// The server starts again.
     Restart,
-    /// Something that was wrong with the controller's machine is right again.
+    /// A problem of the server's host is over.
     Mended(Mended),
     Provider(ProviderEvent),
     Mischief(Mischief),
-    /// This agent is cut off until then, both ways if none is given.
+    /// This agent is disconnected until then: in this direction, or in both if none is given.
     Cut(AgentId, Option<Direction>, Moment),
     Agent(AgentId, AgentEvent),
     Client(RequestId, ClientEvent),
-    /// Someone wants a job to end that is just about to.
+    /// A user cancels a job that is just about to end.
     Race {
         job: Box<str>,
     },
     Arrival(Arrival),
-    /// Every quiet agent tells the controller that it is there.
+    /// Every quiet agent renews its lease.
     Beat,
     OrphanSearch,
     Checkpoint,
@@ -54,43 +54,43 @@ pub(crate) enum Mended {
 
 #[derive(Debug)]
 pub(crate) enum ProviderEvent {
-    /// A create call has made its machine, perhaps long after it was answered.
+    /// A create call has created its machine, perhaps long after it was answered.
     Made { request: Box<NodeRequest> },
     Booted {
         node: Box<str>,
         made_at: Moment,
-        /// What an earlier agent of this machine wrote down.
+        /// The journal of an earlier agent on this machine.
         journal: Vec<Record>,
     },
     /// The call under way for this node is over.
     Finished { node: Box<str> },
     /// A create call that was sent twice arrives for the second time.
     Repeated { request: Box<NodeRequest> },
-    /// The provider takes the machine away.
+    /// The provider evicts the machine.
     Evicted { node: Box<str>, made_at: Moment, is_noticed: bool },
-    /// It is seen that nothing of the node lives any more.
+    /// The provider finds that all processes of the node have ended.
     Ended { node: Box<str> },
-    /// The sweeper's delete is carried out.
+    /// The deletion of an orphan is carried out.
     Swept { node: Box<str>, made_at: Moment },
 }
 
 #[derive(Debug)]
 pub(crate) enum AgentEvent {
-    /// Reports, unless other plans were made since.
+    /// Reports, unless another report was planned since.
     Heartbeat {
         plan: u32,
     },
-    /// The controller has news for it: its long poll comes back.
+    /// The server has news for it, so its long poll returns.
     Poke,
     Tick,
     Answered(Box<Answered>),
-    /// The next thing happens to a task, unless something else was planned for it since.
+    /// The next event of a task, unless another one was planned since.
     Task {
         epoch: Epoch,
         plan: u32,
         due: Due,
     },
-    /// A task that runs keeps what it would leave.
+    /// A running task saves its checkpoint.
     Keep {
         epoch: Epoch,
     },
@@ -110,28 +110,28 @@ pub(crate) enum Due {
     Fetch,
     /// It is prepared.
     Ready,
-    /// It was told that all members are.
+    /// It was told that all members are ready.
     Go,
     Exit(Exit),
-    /// It takes its agent down with it.
+    /// It kills its agent.
     Poison,
 }
 
 #[derive(Debug)]
 pub(crate) enum ClientEvent {
     Send,
-    /// Nobody answered this try.
+    /// This request was not answered in time.
     TimedOut {
         tries: u32,
     },
     Answered {
         answer: Box<InputResult>,
-        /// Whether the job that was asked for was on disk before the request was looked at.
+        /// Whether the requested job was on disk before the request was processed.
         was_known: bool,
     },
 }
 
-/// Something that reaches the controller.
+/// Something that reaches the server.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Request(RequestId),
@@ -146,11 +146,11 @@ pub(crate) enum Arrival {
     Ended {
         node: Box<str>,
     },
-    /// A node keeps what a task would leave.
+    /// A node saves the files of a task.
     Kept(Box<SaveRequest>),
-    /// Somebody asks for an eviction.
+    /// A user rehearses an eviction.
     Rehearsed(Box<Input>),
-    /// Of hosts, when a controller starts.
+    /// The capacity of hosts, when a server starts.
     Measured(Box<Input>),
     Tick,
 }
@@ -162,16 +162,16 @@ pub(crate) struct SentReport {
     pub(crate) report: Report,
 }
 
-/// Who sent a report, and what the answer must say to be understood.
+/// The sender of a report, and what it needs to interpret the answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) agent: AgentId,
     pub(crate) sequence: u64,
     /// By the agent's own clock.
     pub(crate) sent_at: Elapsed,
-    /// Whether it says anything that no answered report said before.
+    /// Whether it contains anything that no answered report contained before.
     pub(crate) is_news: bool,
-    /// Whether it is one of those that stand for many that would all have said the same.
+    /// Whether it represents many reports that would all have been the same.
     pub(crate) is_beat: bool,
 }
 

@@ -1,11 +1,10 @@
-//! Agents: the real machine of a node, with a made-up clock, network, disk and processes around it.
+//! Agents: the real state machine of a node, with a simulated clock, network, disk and processes around it.
 //!
-//! An agent with something to tell reports at once and then every 10 s until it is answered. One that has said
-//! everything and was answered is *quiet*: it holds a long poll, as the real one does, which comes back when the
-//! controller has news for it. Quiet agents are not simulated one by one: a single event (`Event::Beat`) renews
-//! all their leases just in time, with the very same reports and answers. A heartbeat that is left out could
-//! only have said what was said before; an agent to which anything is amiss (its network is bad, it is paused,
-//! the controller is down) is not quiet.
+//! An agent with news reports at once, and then every 10 s until it is answered. An agent whose last report was
+//! answered is *quiet*: like the real one, it holds a long poll, which returns when the server has news for it. Quiet
+//! agents are not simulated one by one: a single event (`Event::Beat`) renews all their leases just in time, with the
+//! very same reports and answers. A heartbeat that is left out could only have repeated the last one. An agent with any
+//! problem (its network is bad, it is paused, the server is down) is not quiet.
 
 mod fleet;
 mod pause;
@@ -28,18 +27,18 @@ use crate::network::{ARRIVAL_GRID, Direction, Network};
 use crate::oracle::Oracle;
 use crate::tasks::Task;
 
-/// Of an agent that is not quiet.
+/// The interval of reports of an agent that is not quiet.
 const HEARTBEAT: Span = Span::seconds(10);
-/// Of all quiet agents together. An agent stops what it runs 15 s before its lease of 60 s is over.
+/// The interval of the common report of all quiet agents. An agent stops its jobs 15 s before its lease of 60 s ends.
 pub(crate) const BEAT: Span = Span::seconds(40);
-/// How old the report may be whose answer makes an agent quiet: its lease must last beyond the next beat.
+/// How old a report may be whose answer makes an agent quiet: its lease must last beyond the next beat.
 const FRESH: Span = Span::seconds(4);
-/// What an answer brings is said again right away.
+/// How soon an agent reports what it did because of an answer.
 const SOON: Span = Span::seconds(1);
 /// Parts per million: one per cent.
 const DRIFT_MAX: u32 = 10_000;
 
-/// What an agent finds around itself.
+/// The environment of an agent.
 pub(crate) struct Site<'s> {
     pub(crate) seed: u64,
     pub(crate) now: Moment,
@@ -49,7 +48,7 @@ pub(crate) struct Site<'s> {
     pub(crate) oracle: &'s mut Oracle,
 }
 
-/// What happens at an agent's next write to its journal.
+/// What happens at the next write to an agent's journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JournalFault {
     /// It dies, and the record is not on disk.
@@ -65,7 +64,7 @@ pub(crate) enum AgentStatus {
     Lives,
     /// It ended itself.
     Over,
-    /// It died with all that it ran, and may come back.
+    /// It died with everything that it ran, and may come back.
     Died {
         back_after: Option<Span>,
     },
@@ -80,16 +79,16 @@ pub(crate) struct Agent {
     sent: u64,
     /// The newest report that was answered.
     answered: u64,
-    /// What was said last, and in which report it was said first.
+    /// The last report, and the number of the first report with the same content.
     said: Option<(Report, u64)>,
-    /// The highest floor that was ever said: nothing up to there may be started any more.
+    /// The highest floor that was ever reported: no epoch up to it may be started any more.
     floor_said: Epoch,
     tick_at: Option<Moment>,
-    /// Which heartbeat is in force: a new one makes the old one void.
+    /// The number of the current heartbeat. A new one replaces the old one.
     beat: u32,
     is_quiet: bool,
     pub(super) tasks: BTreeMap<Epoch, Task>,
-    /// The disk: what was written down and not compacted since.
+    /// The records on disk that were not compacted since.
     journal: Vec<Record>,
     journal_fault: Option<JournalFault>,
     pause: Option<Pause>,
@@ -97,7 +96,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// The agent of a machine that came up just now, with what an earlier one left on its disk.
+    /// The agent of a machine that has just booted, with the journal that an earlier one left on its disk.
     fn boot(id: AgentId, node: &str, journal: Vec<Record>, site: &mut Site<'_>) -> Agent {
         let boot_id = format!("boot-{}", id.0);
         let mut chance = Chance::of(site.seed, &boot_id);
@@ -213,14 +212,14 @@ impl Agent {
                 Action::Start(assignment) => {
                     promise(assignment.epoch > self.floor_said, || {
                         format!(
-                            "{} starts {}, and said it never would",
+                            "{} starts {}, although it reported that it never would",
                             self.node, assignment.epoch
                         )
                     })?;
                     self.start(assignment, site)?;
                 }
                 Action::Go(epoch) => self.go(epoch, site),
-                // What runs here heeds the signal that follows, or does not.
+                // The task reacts to the signal that follows, or does not.
                 Action::Notice { .. } => {}
                 Action::Signal { epoch, signal } => self.signal(epoch, signal, site),
                 Action::Report => self.report(site),
@@ -235,7 +234,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Whether the agent is still there afterwards.
+    /// Writes a record, and returns whether the agent is still alive afterwards.
     fn write_down(&mut self, record: Record, site: &mut Site<'_>) -> bool {
         let Some(journal_fault) = self.journal_fault.take() else {
             self.append(record);
@@ -265,12 +264,12 @@ impl Agent {
         }
     }
 
-    /// Whether the last thing that was said may not have been heard.
+    /// Whether the last report may not have arrived.
     fn has_news(&self) -> bool {
         self.said.as_ref().is_none_or(|(_, since)| *since > self.answered)
     }
 
-    /// Says everything, and again until it is answered.
+    /// Reports everything, and again until it is answered.
     fn report(&mut self, site: &mut Site<'_>) {
         let sent = self.next_report(site.now, false);
         let from = sent.from;
@@ -307,8 +306,8 @@ impl Agent {
         agenda.plan(now + after, Event::Agent(self.id, event));
     }
 
-    /// Plans the machine's next tick. One that was planned for an earlier time finds nothing to do and plans
-    /// again: cheaper than planning anew whenever a lease is renewed.
+    /// Plans the machine's next tick. A tick that was planned for an earlier time finds nothing to do and plans the
+    /// next one, which is cheaper than planning again whenever a lease is renewed.
     fn plan_tick(&mut self, site: &mut Site<'_>) {
         if self.status != AgentStatus::Lives {
             return;
@@ -320,7 +319,7 @@ impl Agent {
         }
     }
 
-    /// Whether what is desired differs from what it does: then its long poll comes back.
+    /// Whether the desired state differs from what it does, so that its long poll returns.
     fn has_news_in(&self, desired: &Desired) -> bool {
         desired.is_news_to(&self.machine.report())
     }

@@ -1,5 +1,5 @@
-//! What is checked at intervals, after every restart and at the end: the store against what was promised, and
-//! the controller's books against what the provider really runs.
+//! What is checked at intervals, after every restart and at the end: the store against what was acknowledged, and the
+//! server's records against what the provider really runs.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::failure::{Broken, Held, promise};
 use crate::sim::Sim;
 use crate::workload;
 
-/// How long a machine may exist that the controller does not know. Intent comes first, so none should; but a
-/// create can come late, a delete do nothing, and a backup forget: then the sweeper has to find it, in spite of
-/// stale listings and a provider that refuses every second call.
+/// How long a machine may exist that the server does not know. The intent is recorded first, so there should be none;
+/// but a create call can be late, a delete can have no effect, and a backup can be old. Then the search for orphans has
+/// to find it, in spite of stale listings and a provider that refuses every second call.
 const LEAK_GRACE: Span = minutes(60);
 
-/// How long a machine may be there before its bill begins: a create takes minutes, and the controller can be
-/// away when it is over.
+/// How long a machine may exist before its bill begins: a create call takes minutes, and the server may be down when it
+/// ends.
 const BILL_GRACE: Span = minutes(30);
 
-/// Clusters × outcomes: as many lines as one category can have in a bill.
+/// Clusters × outcomes: the most lines that one category can have in a bill.
 const BILL_LINES_MAX: u64 = 100;
 
 impl Sim {
@@ -43,13 +43,13 @@ impl Sim {
         self.check_metered()
     }
 
-    /// The bill has begun for every machine that has been there for a while.
+    /// The bill has begun for every machine that has existed for a while.
     fn check_metered(&mut self) -> Held {
         let now = self.now;
         let Some(live) = self.controller.live() else { return Ok(()) };
         for (name, vm) in self.provider.vms() {
             let Some(node) = live.world.node_by_name(name) else { continue };
-            // What a job holds of it is metered with the job.
+            // The part that a job holds is metered with the job.
             let is_billed = node.meter.is_some() || !node.leases().is_empty() || vm.is_stray;
             let since = vm.made_at.max(self.restored_at);
             promise(is_billed || now - since <= BILL_GRACE, || format!("{name} is free"))?;
@@ -57,18 +57,18 @@ impl Sim {
         Ok(())
     }
 
-    /// And it does not end before the machine does.
+    /// The bill does not end before the machine does.
     pub(crate) fn check_unbilled(&self, changes: &[Change]) -> Held {
         for change in changes {
             if let Change::NodeChanged { event: NodeEvent::Deleted, node } = change {
                 let is_gone = self.provider.vm(&node.name).is_none_or(|vm| vm.is_stray);
-                promise(is_gone, || format!("{} is gone by the books only", node.name))?;
+                promise(is_gone, || format!("{} is deleted in the records only", node.name))?;
             }
         }
         Ok(())
     }
 
-    /// Every job that a client was told of is on disk, ended as the log says, and left what it kept last.
+    /// Every job that was acknowledged is on disk, has ended as the log says, and has the files that it saved last.
     pub(crate) fn check_acknowledged(&mut self) -> Held {
         let Some(live) = self.controller.live() else { return Ok(()) };
         for (id, ended) in self.oracle.acknowledged() {
@@ -89,14 +89,14 @@ impl Sim {
         Ok(())
     }
 
-    /// What keeps the system from being at rest: every job ended, every pool at its minimum, nothing under
-    /// way, and the provider of the same opinion.
+    /// Why the system is not at rest, if it is not: every job has ended, every cluster is at its minimum, nothing is
+    /// under way, and the provider agrees.
     pub(crate) fn unrest(&mut self) -> Option<String> {
         if let Some(act) = self.clients.waiting() {
             return Some(format!("a client waits for an answer: {act:?}"));
         }
         let Some(live) = self.controller.live() else {
-            return Some("the controller is down".to_owned());
+            return Some("the server is down".to_owned());
         };
         let world = &live.world;
         if let Some(job) = world.jobs().next() {
@@ -108,14 +108,14 @@ impl Sim {
         }
         for cluster in world.clusters() {
             let nodes =
-                world.cluster_index(cluster.id).map(|pool| (pool.idle.len(), pool.existing()));
+                world.cluster_index(cluster.id).map(|index| (index.idle.len(), index.existing()));
             let floor = cluster.spec.scale.nodes_min;
             if nodes != Some((floor as usize, floor)) {
                 return Some(format!("{} has {nodes:?} nodes, not {floor}", cluster.name));
             }
         }
         let (here, there) = (world.nodes().count(), self.provider.vms().len());
-        (here != there).then(|| format!("{here} nodes in the books, {there} at the provider"))
+        (here != there).then(|| format!("{here} nodes in the records, {there} at the provider"))
     }
 
     /// What is left after everything was deleted.
@@ -129,8 +129,8 @@ impl Sim {
         (!is_at_rest).then(|| format!("{clusters} clusters, {vms} machines, {processes} attempts"))
     }
 
-    /// The last word: every acknowledged job has ended, every operation too, and the store's bill is the sum
-    /// of the lines that were posted.
+    /// The final check: every acknowledged job and every operation has ended, and the store's bill is the sum of the
+    /// posted lines.
     pub(crate) fn check_end(&mut self) -> Held {
         self.controller.check_books(self.now)?;
         self.check_acknowledged()?;
@@ -142,10 +142,10 @@ impl Sim {
         let now_us = self.controller.clock.wall(self.now).0;
         let operations = std::mem::take(&mut self.clients.operations);
         let Some(live) = self.controller.live() else {
-            return Err(Broken("the controller is down at the end".to_owned()));
+            return Err(Broken("the server is down at the end".to_owned()));
         };
         for id in operations {
-            // Finished ones are forgotten after a while.
+            // Finished operations are deleted after a while.
             let status = live.reader.operation(id)?.map(|operation| operation.status);
             let is_over = status.is_none_or(|status| status != OperationStatus::InProgress);
             promise(is_over, || format!("{id} never ended"))?;
@@ -158,7 +158,7 @@ impl Sim {
         }
         let posted = self.oracle.sums().iter().map(|(category, cost)| (*category, cost.node_us()));
         let posted: BTreeMap<Category, u64> = posted.collect();
-        // The bill is rounded line by line: to a microsecond each.
+        // The bill is rounded line by line, to a microsecond each.
         let is_close = |category: &Category| {
             let (bill, lines) = (billed.get(category), posted.get(category));
             bill.copied().unwrap_or(0).abs_diff(lines.copied().unwrap_or(0)) <= BILL_LINES_MAX

@@ -1,17 +1,18 @@
-//! Chance, all of it from one seed. Each concern has a stream of its own, so that one more draw in the
-//! network does not change what users do.
+//! Randomness, all of it from one seed. Each concern has a stream of its own, so that one more draw in the network does
+//! not change what users do.
 
 use muster_core::time::Span;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
-/// The concerns that draw. The number is part of every seed's meaning: add, never renumber.
+/// The concerns that draw. The number is part of the meaning of every seed: add new ones, but never renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     Workload = 1,
     Clients = 2,
-    /// Agent to controller, and back. Two streams: who sends first depends on the order within an instant.
+    /// From agents to the server and back. These are two streams, because which side sends first depends on the order
+    /// within an instant.
     Reports = 3,
     Answers = 4,
     Provider = 5,
@@ -21,7 +22,7 @@ pub(crate) enum Stream {
     Calls = 8,
     Listings = 9,
     ClientAnswers = 10,
-    /// Which of two controllers a message reaches.
+    /// Which of two servers a message reaches.
     Rivals = 11,
 }
 
@@ -34,7 +35,7 @@ impl Chance {
         Chance(generator)
     }
 
-    /// A stream for one thing, found by its name: what it draws does not depend on what happened before.
+    /// A stream for one thing, identified by its name: its draws do not depend on what happened before.
     pub(crate) fn of(seed: u64, thing: &str) -> Chance {
         let mut hash = Sha256::new();
         hash.update(seed.to_le_bytes());
@@ -44,7 +45,7 @@ impl Chance {
 
     /// A number below `limit`, which is not 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        // The bias is `limit` / 2^64: nothing here can see it.
+        // The bias is `limit` / 2^64, which is too small to matter here.
         let wide = u128::from(self.0.next_u64()) * u128::from(limit);
         u64::try_from(wide >> 64).expect("a product of two u64 shifted by 64 bits is a u64")
     }
@@ -68,7 +69,7 @@ impl Chance {
         self.below(1_000) < chance
     }
 
-    /// One of the choices, as often as its weight says.
+    /// One of the choices, with a probability in proportion to its weight.
     pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u64, T)]) -> T {
         let total = choices.iter().map(|(weight, _)| weight).sum();
         let mut left = self.below(total);

@@ -1,4 +1,4 @@
-//! Users, who ask again until they are answered, and hold the system to its word.
+//! Clients, which repeat a request until it is answered, and check that the system does what it acknowledged.
 
 use muster_core::ids::OperationId;
 use muster_core::model::QuotaScope;
@@ -53,7 +53,7 @@ impl Clients {
         }
     }
 
-    /// Someone changes their mind about a job just when it is about to end.
+    /// A user cancels a job just when it is about to end.
     pub(crate) fn race(&mut self, job: &str, now: Moment, agenda: &mut Agenda) {
         let submitted = self.asks.iter().find_map(|ask| match &ask.user_request.act {
             Act::SubmitJob(submit) if submit.name == job => Some(submit.workspace),
@@ -69,7 +69,7 @@ impl Clients {
         self.take_on(vec![UserRequest { at: now, act, expect: Expect::AnyAnswer }], agenda);
     }
 
-    /// Something that was asked for and not answered yet.
+    /// A request that was not answered yet.
     pub(crate) fn waiting(&self) -> Option<&Act> {
         if self.open == 0 {
             return None;
@@ -112,7 +112,7 @@ impl Clients {
     fn send(&mut self, id: RequestId, now: Moment, agenda: &mut Agenda) {
         let ask = &mut self.asks[id.0];
         ask.tries += 1;
-        // Requests of one instant stay together: a burst is one burst, and can be one batch.
+        // Requests of one instant are kept together, so that a burst can be one batch.
         let at = (now + Span(1)).on_grid(ARRIVAL_GRID);
         agenda.plan(at, Event::Arrival(Arrival::Request(id)));
         let jitter = self.chance.span(Span::ZERO, Span::seconds(10));
@@ -151,7 +151,7 @@ impl Clients {
                 promise(is_passing, || {
                     format!("{:?} was refused: {refused}", ask.user_request.act)
                 })?;
-                // The old cluster is on its way out, or the workspace on its way in, or the region limited.
+                // The old cluster is being deleted, the workspace is not created yet, or the region is limited.
                 agenda.plan(now + ASK_AGAIN, Event::Client(id, ClientEvent::Send));
                 return Ok(());
             }
@@ -167,7 +167,7 @@ impl Clients {
     }
 }
 
-/// The request as the core sees it, before anything is looked up for it.
+/// The request as an input of the core, before the rows are looked up for it.
 pub(crate) fn input(act: &Act) -> Input {
     match act {
         Act::CreateWorkspace { workspace } => {

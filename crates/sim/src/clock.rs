@@ -1,5 +1,5 @@
-//! Virtual time: one count of microseconds, from which every clock is made. No two clocks agree, and the
-//! controller's can be wrong.
+//! Virtual time: one count of microseconds from which every clock is derived. No two clocks agree, and the server's can
+//! be wrong.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -7,10 +7,10 @@ use std::ops::{Add, Sub};
 use muster_core::Wake;
 use muster_core::time::{Elapsed, Now, Span, Wall};
 
-/// Monday 2026-01-05, 00:00 UTC: any day will do, but it must always be the same one.
+/// Monday 2026-01-05, 00:00 UTC. Any day would do, but it must always be the same one.
 const WALL_START: i64 = 1_767_571_200_000_000;
-/// The controller's machine had been on for an hour. The two clocks differ, so that one taken for the
-/// other shows at once.
+/// The server's host had been running for an hour. The two clocks differ, so that mistaking one for the other shows at
+/// once.
 const ELAPSED_START: i64 = 3_600_000_000;
 
 pub(crate) const HOUR: Span = minutes(60);
@@ -25,12 +25,12 @@ pub(crate) const fn minutes(minutes: u64) -> Span {
 pub(crate) struct Moment(pub(crate) u64);
 
 impl Moment {
-    /// The next instant, at or after this one, that is a multiple of `grid`.
+    /// The first instant at or after this one that is a multiple of `grid`.
     pub(crate) fn on_grid(self, grid: Span) -> Moment {
         Moment(self.0.next_multiple_of(grid.0))
     }
 
-    /// The instant that is `shift` later, or earlier, but not before the beginning.
+    /// The instant that is `shift` later or earlier, but not before the beginning.
     fn shifted(self, shift: i64) -> u64 {
         self.0.saturating_add_signed(shift)
     }
@@ -61,8 +61,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// What the controller's machine shows. Its wall clock can be set or stand still; its elapsed time starts anew
-/// with every boot.
+/// The clocks of the server's host. Its wall clock can be set or stopped; its elapsed time restarts with every boot.
 #[derive(Debug, Clone)]
 pub(crate) struct ControllerClock {
     wall_shift: i64,
@@ -98,7 +97,7 @@ impl ControllerClock {
         self.wall(at).0 / 1_000
     }
 
-    /// When a wake-up is due; one by a wall clock that stands still never is.
+    /// When a wake-up is due. By a wall clock that is stopped, it never is.
     pub(crate) fn due(&self, wake: Wake) -> Option<Moment> {
         let back = |time: u64, shift: i64| Moment(time.saturating_add_signed(-shift));
         let wall = wake.wall.filter(|at| self.frozen.is_none_or(|frozen| *at <= frozen));
@@ -107,7 +106,7 @@ impl ControllerClock {
         wall.into_iter().chain(elapsed).min()
     }
 
-    /// Someone sets the wall clock wrong by so many microseconds.
+    /// Sets the wall clock wrong by this many microseconds.
     pub(crate) fn set_wrong(&mut self, by: i64) {
         self.wall_shift = WALL_START + by;
     }
@@ -120,23 +119,23 @@ impl ControllerClock {
         self.frozen.is_none() && self.wall_shift == WALL_START
     }
 
-    /// Whether it shows a later time than it ever did: what a restored backup is promised to be safe under.
+    /// Whether it shows a later time than it ever did, which a restored backup needs to be safe.
     pub(crate) fn is_ahead(&self, at: Moment) -> bool {
         self.is_right() && self.wall(at) > self.latest
     }
 
-    /// The clock runs, and runs right.
+    /// Lets the clock run, with the correct time.
     pub(crate) fn mend(&mut self) {
         (self.frozen, self.wall_shift) = (None, WALL_START);
     }
 
-    /// The machine starts again: it has been on for `uptime`.
+    /// The host starts again, and has been running for `uptime`.
     pub(crate) fn reboot(&mut self, at: Moment, uptime: Span) {
         self.elapsed_shift = uptime.0 as i64 - at.0 as i64;
     }
 }
 
-/// A node's clock: it counts from anywhere and runs a little too fast or too slow.
+/// A node's clock, which starts anywhere and runs slightly too fast or too slow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeClock {
     pub(crate) offset: u64,

@@ -1,4 +1,4 @@
-//! The controller: the real World, `step` and store, in a process that can die, be replaced and come back.
+//! The server: the real World, `step` and store, in a process that can die, be replaced and come back.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,14 +27,14 @@ pub(crate) struct Controller {
     catalogue: Arc<Catalogue>,
     pub(crate) clock: ControllerClock,
     live: Option<Live>,
-    /// One that was replaced and does not know it yet.
+    /// A server that was replaced and does not know it yet.
     pub(crate) rival: Option<Live>,
     dead: Option<Dead>,
-    /// While its disk is full: what the rows say, and a handle to read them by.
+    /// While its disk is full: the content of the rows, and a handle to read them.
     held: Option<(FaultyStore, World)>,
     epoch: u64,
     pub(crate) steps: u64,
-    /// Nothing is taken in before.
+    /// No input is processed before this time.
     pub(crate) stalled_until: Moment,
     pub(crate) disk_full_until: Moment,
 }
@@ -48,8 +48,8 @@ pub(crate) struct Live {
     wake: Wake,
 }
 
-/// What is left of a process that died: a handle that must not be able to write any more, what it was about
-/// to write or has just written, and what World must look like to the next one, where that is known.
+/// What is left of a process that died: a handle that must not be able to write any more, the changes that it was
+/// writing or had just written, and, if known, what World must look like to the next one.
 struct Dead {
     store: FaultyStore,
     changes: Vec<Change>,
@@ -57,17 +57,17 @@ struct Dead {
     expected: Option<World>,
 }
 
-/// What became of a commit.
+/// The result of a commit.
 pub(crate) enum Commit {
     Done(Revision),
-    /// An error was told; whether the changes are on disk only the simulator knows.
+    /// An error was returned. Only the simulator knows whether the changes are on disk.
     Failed {
         is_kept: bool,
     },
 }
 
 impl Controller {
-    /// `is_strict` is without over-commit.
+    /// `is_strict` means without over-commit.
     pub(crate) fn new(path: PathBuf, is_strict: bool) -> Controller {
         Controller {
             path,
@@ -85,7 +85,7 @@ impl Controller {
         }
     }
 
-    /// A new process takes over. Gives back what is still to be done outside.
+    /// A new process takes over. Returns the effects that are still to be carried out.
     pub(crate) fn start(&mut self, now: Moment) -> Held<Vec<Effect>> {
         self.held = None;
         let mut store = FaultyStore::open(&self.path)?;
@@ -105,7 +105,7 @@ impl Controller {
         Ok(effects)
     }
 
-    /// A second process takes over while the first one goes on.
+    /// A second process takes over while the first one continues.
     pub(crate) fn replace(&mut self, now: Moment) -> Held<Vec<Effect>> {
         self.rival = self.live.take();
         self.start(now)
@@ -117,7 +117,7 @@ impl Controller {
         Ok(World::rebuild(rows, self.epoch, self.settings.clone(), catalogue, now))
     }
 
-    /// The process dies. `changes` is what it was writing; they are on disk or not.
+    /// The process dies. `changes` is what it was writing; `are_kept` is whether they are on disk.
     pub(crate) fn die(&mut self, changes: Vec<Change>, are_kept: bool, now: Moment) -> Held {
         self.stalled_until = now;
         let Some(Live { store, world, .. }) = self.live.take() else { return Ok(()) };
@@ -126,19 +126,19 @@ impl Controller {
             self.die_without_trace(now);
             return replace_store(&torn(&self.path), &self.path, |from, to| fs::rename(from, to));
         }
-        // World has the changes: without them nobody can say what it was, but the rows can.
+        // World contains the changes. If they are lost, its state before them is only in the rows.
         let expected = are_kept.then_some(world);
         self.dead = Some(Dead { store, changes, wall: self.clock.wall(now), expected });
         Ok(())
     }
 
-    /// The process dies, and what it leaves behind is about to be overwritten.
+    /// The process dies, and its store is about to be overwritten.
     pub(crate) fn die_without_trace(&mut self, now: Moment) {
         (self.live, self.rival, self.dead, self.held) = (None, None, None, None);
         self.stalled_until = now;
     }
 
-    /// The disk takes no writes: from now on the process only renews the leases of nodes that the rows know.
+    /// The disk cannot be written to: from now on the process only renews the leases of nodes that the rows know.
     pub(crate) fn hold(&mut self, now: Moment) -> Held {
         let mut store = FaultyStore::open(&self.path)?;
         let now = self.clock.now(now);
@@ -147,8 +147,8 @@ impl Controller {
         Ok(())
     }
 
-    /// What a node is told while the disk takes no writes; nothing if there is nobody to tell it, or if it has to come
-    /// again.
+    /// The answer to a node while the disk cannot be written to. `None` if no server is running, or if the node has to
+    /// report again later.
     pub(crate) fn renew(
         &mut self,
         node: &str,
@@ -177,14 +177,14 @@ impl Controller {
         self.epoch
     }
 
-    /// When it wants to step even if nothing arrives.
+    /// When it has to step even if no input arrives.
     pub(crate) fn wake_at(&self) -> Option<Moment> {
         let live = self.live.as_ref()?;
         self.clock.due(live.wake).map(|at| at.max(self.stalled_until))
     }
 
-    /// The specification that an agent asks for: `None` while nobody is there to answer. It is on disk, unless
-    /// a restored backup does not know the job.
+    /// The specification that an agent asks for, or `None` while the server is down. It is on disk, unless a restored
+    /// backup does not know the job.
     pub(crate) fn fetch_spec(
         &mut self,
         hash: &SpecHash,
@@ -206,8 +206,8 @@ impl Controller {
         live.step(inputs, self.clock.now(now))
     }
 
-    /// Compares World with World made from the rows, and the decisions that were made with those that would
-    /// be made without any index.
+    /// Compares World with a World built from the rows, and its decisions with those that would be made without any
+    /// index.
     pub(crate) fn check_books(&mut self, now: Moment) -> Held {
         if self.is_stalled(now) {
             return Ok(());
@@ -224,13 +224,13 @@ impl Controller {
         Ok(())
     }
 
-    /// Copies the file as it is, log included: nobody writes to it at this moment.
+    /// Copies the file as it is, including its log, at a moment when it is not being written.
     pub(crate) fn back_up(&self) -> Held {
         let backup = self.path.with_extension("backup");
         replace_store(&self.path, &backup, |from, to| fs::copy(from, to).map(|_| ()))
     }
 
-    /// Puts the backup in the place of the file. Nobody has it open.
+    /// Replaces the file with the backup. No process has it open.
     pub(crate) fn restore(&self) -> Held {
         let backup = self.path.with_extension("backup");
         replace_store(&backup, &self.path, |from, to| fs::rename(from, to))
@@ -238,7 +238,7 @@ impl Controller {
 }
 
 impl Live {
-    /// Looks up what World cannot see.
+    /// Looks up what World does not know.
     pub(crate) fn look_up(&mut self, input: Input) -> Held<Input> {
         Ok(muster_store::look_up(&mut self.store, input)?)
     }
@@ -260,11 +260,11 @@ impl Live {
         }
     }
 
-    /// As a controller that was replaced: whatever it wants to say, the store must refuse it.
+    /// Checks, for a server that was replaced, that the store refuses everything that it wants to write.
     pub(crate) fn is_fenced(&mut self, output: &Output) -> Held {
         let late = self.store.commit(&output.changes, output.wall);
         promise(matches!(late, Err(StoreError::Fenced { .. })), || {
-            format!("a controller that was replaced could still write: {late:?}")
+            format!("a server that was replaced could still write: {late:?}")
         })
     }
 
@@ -277,14 +277,14 @@ impl Live {
         self.store.next.is_some()
     }
 
-    /// Everything that must hold in World right after a step. The wake-ups are exact here, so nothing may be
+    /// Checks everything that must hold in World right after a step. The wake-ups are exact here, so nothing may be
     /// late.
     pub(crate) fn check(&self, now: Now) -> Held {
         let result = invariants::check(&self.world, now, Span::ZERO);
         result.map_err(|broken| Broken(broken.to_string()))
     }
 
-    /// The same about what these changes touched.
+    /// Checks the same for what these changes touched.
     pub(crate) fn check_touched(&self, changes: &[Change], now: Now) -> Held {
         let result = invariants::check_touched(&self.world, changes, now, Span::ZERO);
         result.map_err(|broken| Broken(broken.to_string()))?;
@@ -292,8 +292,8 @@ impl Live {
         self.check_quota(changes)
     }
 
-    /// No node is asked for that the quota has no room for, whatever is on its way already. Counted here from
-    /// the nodes themselves. (A limit that was lowered in the same step says nothing about what came before.)
+    /// No node is requested that the quota has no room for, counting the nodes in flight. This is counted from the
+    /// nodes themselves. (A limit that was lowered in the same step does not apply to earlier requests.)
     fn check_quota(&self, changes: &[Change]) -> Held {
         let is_request = |change: &Change| {
             matches!(change, Change::NodeChanged { event: NodeEvent::Requested, .. })
@@ -328,12 +328,12 @@ impl Live {
 }
 
 impl Dead {
-    /// The dead process cannot write any more, and the next one found what it should.
+    /// Checks that the dead process cannot write any more, and that the next one found what it should.
     fn check(mut self, world: &World) -> Held {
         self.store.next = None;
         let late = self.store.commit(&self.changes, self.wall);
         promise(matches!(late, Err(StoreError::Fenced { .. })), || {
-            format!("a controller that was replaced could still write: {late:?}")
+            format!("a server that was replaced could still write: {late:?}")
         })?;
         let difference = self.expected.and_then(|expected| expected.difference(world));
         promise(difference.is_none(), || format!("after a restart: {difference:?}"))
@@ -342,5 +342,5 @@ impl Dead {
 
 fn words_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

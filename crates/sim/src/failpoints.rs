@@ -1,7 +1,7 @@
-//! Where the controller is killed: at a step that persists a certain thing, before or after its commit.
+//! Where the server is killed: at a step that persists a certain thing, before or after its commit.
 //!
-//! When a kill is due, a place is drawn, and from then on inputs are stepped one by one until a step is at that
-//! place. So where it dies does not depend on how inputs are batched.
+//! When a kill is due, a place is drawn, and from then on inputs are processed one by one until a step is at that
+//! place. So the place where it dies does not depend on how inputs are batched.
 
 use std::fmt;
 
@@ -62,7 +62,7 @@ impl fmt::Display for Side {
 }
 
 impl Failpoint {
-    /// Whether a step that took in this one input is here.
+    /// Whether a step that processed this one input is at this place.
     fn is_at(self, input: &Input, output: &Output) -> bool {
         match self {
             Failpoint::StartSent => {
@@ -132,7 +132,7 @@ fn has_ended(report: &Report) -> bool {
     report.attempts.iter().any(|attempt| matches!(attempt.phase, AttemptPhase::Ended(_)))
 }
 
-/// Whether the answer to a report orders something that the node does not hold yet.
+/// Whether the answer to a report assigns something that the node does not hold yet.
 pub(crate) fn has_new_assignment(input: &Input, answer: &InputResult) -> bool {
     let (Input::Report { report, .. }, Ok(Reply::Desired(desired))) = (input, answer) else {
         return false;
@@ -141,13 +141,13 @@ pub(crate) fn has_new_assignment(input: &Input, answer: &InputResult) -> bool {
     desired.assignments.iter().any(|assignment| !is_held(assignment.epoch))
 }
 
-/// One death: where, on which side of the commit, and for how long.
+/// One death: the place, the side of the commit, and how long the server is down.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Death {
     pub(crate) at: Failpoint,
     pub(crate) side: Side,
     pub(crate) down: Span,
-    /// How long its machine has been on when it is back, if that started again too.
+    /// How long its host has been running when it is back, if that was restarted as well.
     pub(crate) uptime: Option<Span>,
 }
 
@@ -161,11 +161,11 @@ impl Killer {
         Killer { chance: Chance::new(seed, Stream::Kills), target: None }
     }
 
-    /// The next death is due: draws which.
+    /// The next death is due: draws its place.
     pub(crate) fn arm(&mut self) {
         let at = Failpoint::ALL[self.chance.index(Failpoint::ALL.len())];
         let side = self.chance.weighted(&[(1, Side::Before), (1, Side::After)]);
-        // Half of them are back before any lease has run out.
+        // In half of the cases the server is back before any lease has expired.
         let longest = self.chance.weighted(&[(1, Span::seconds(15)), (1, Span::seconds(150))]);
         let down = self.chance.span(Span(1), longest);
         let uptime = self.chance.span(Span::seconds(10), Span::seconds(300));
@@ -182,7 +182,7 @@ impl Killer {
         self.target.is_some()
     }
 
-    /// Whether the controller dies at this step.
+    /// Whether the server dies at this step.
     pub(crate) fn strike(&mut self, input: &Input, output: &Output) -> Option<Death> {
         let (death, passed) = self.target.as_mut()?;
         if !death.at.is_at(input, output) {

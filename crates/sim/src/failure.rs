@@ -1,11 +1,11 @@
-//! How a scenario fails: which promise, when, after what, and how to see it again.
+//! How a scenario fails: which promise, when, after which changes, and how to reproduce it.
 
 use std::fmt;
 
 use crate::Scenario;
 use crate::clock::Moment;
 
-/// A broken promise, in words. Where it broke is added by whoever runs the scenario.
+/// The description of a broken promise. The loop of the scenario adds where it broke.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Broken(pub(crate) String);
@@ -33,11 +33,11 @@ impl From<muster_store::StoreError> for Broken {
 #[derive(Debug, Clone)]
 pub struct Failure {
     pub scenario: Scenario,
-    /// The promise and what it was broken about.
+    /// The promise, and how it was broken.
     pub promise: String,
     /// Virtual time, from the start of the scenario.
     pub at: String,
-    /// The last changes that were committed, oldest first, as the event log has them.
+    /// The last committed changes, oldest first, as in the event log.
     pub last_changes: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Failure {
         for change in &self.last_changes {
             writeln!(f, "  {change}")?;
         }
-        write!(f, "to see it again: {}", self.scenario.command())
+        write!(f, "to reproduce it: {}", self.scenario.command())
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
         let failure = Failure::new(&scenario, &broken, at, vec!["41 {}".to_owned()]);
         let text = "a promise was broken: j1 is lost\n\
                     at day 1 02:03:04.000005 of virtual time, after these changes:\n  41 {}\n\
-                    to see it again: muster sim --seed 7 --days 10 --batch 1 --no-faults";
+                    to reproduce it: muster sim --seed 7 --days 10 --batch 1 --no-faults";
         assert_eq!(failure.to_string(), text);
     }
 }

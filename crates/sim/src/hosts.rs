@@ -1,5 +1,5 @@
-//! The machines that nodes are made on. In some seeds they are two that can be full, in the others one without
-//! bounds.
+//! The hosts that nodes are created on. In some seeds there are two, which can be full; in the others there is one
+//! without limits.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use muster_core::{Change, HostRequest, Input, NewHost, World};
 
 use crate::failure::{Held, promise};
 
-/// Every fourth seed.
+/// Every fourth seed has limited hosts.
 const STRICT_EVERY: u64 = 4;
-/// Fewer nodes than all pools together may have, and on one host as many as the largest job needs beside those
-/// that are always up.
+/// Fewer nodes than all clusters together may have, but on one host as many as the largest job needs in addition to
+/// those that are always running.
 const LOCAL_NODES: u32 = 6;
 const JOINED_NODES: u32 = 12;
 
-/// Whether the hosts of this seed take only what they have room for.
+/// Whether the hosts of this seed take only the nodes that they have room for.
 pub(crate) fn is_strict(seed: u64) -> bool {
     seed % STRICT_EVERY == STRICT_EVERY - 1
 }
 
-/// What a controller hears when it starts: what its own machine has, and another that joins, or did long ago.
+/// What a server learns when it starts: the capacity of its own host, and another host that joins or joined before.
 pub(crate) fn heard_at_start(seed: u64) -> Vec<Input> {
     if !is_strict(seed) {
         return Vec::new();
@@ -37,12 +37,12 @@ pub(crate) fn heard_at_start(seed: u64) -> Vec<Input> {
     requests.into_iter().map(|request| Input::ChangeHosts(Box::new(request))).collect()
 }
 
-/// For so many of the largest nodes that there are.
+/// Room for this many of the largest nodes.
 fn room(nodes: u32) -> Capacity {
     Capacity { gpus: nodes, vcpus: 4 * nodes, memory_mb: 28 * 1024 * u64::from(nodes) }
 }
 
-/// No host is asked for a node that it has no room for, and no job is on two hosts. Counted from the nodes
+/// No node is requested on a host that has no room for it, and no job is on two hosts. This is counted from the nodes
 /// themselves.
 pub(crate) fn check(world: &World, changes: &[Change]) -> Held {
     let is_request =

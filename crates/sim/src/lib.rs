@@ -1,22 +1,21 @@
-//! Days of Muster in seconds: virtual time, seeded users, faults, and a judge that sees everything.
+//! Simulates days of Muster in seconds: virtual time, seeded users, faults, and an oracle that sees everything.
 //!
-//! The core, its `step`, the SQLite store and the agents' machine are the real ones. Made up are only the
-//! clock, the network, the provider and the processes. Nothing here reads a wall clock or draws a random
-//! number that does not come from the seed, so a failure can be had again by its command.
+//! The core, its `step`, the SQLite store and the agents' state machine are the real ones. Only the clock, the network,
+//! the provider and the processes are simulated. Nothing here reads a wall clock or draws a random number that does not
+//! come from the seed, so every failure can be reproduced with its command.
 //!
-//! Where things are:
-//! 1. `sim`: the loop of virtual time; the order of things within one instant;
-//! 2. `workload`, `clients`: what users ask for, and how they insist;
-//! 3. `controller`, `store`, `failpoints`: the real core and store, and how the process and the disk around them
-//!    fail;
-//! 4. `network`, `provider`, `agents`, `tasks`: the made-up world around the real agent machine;
-//! 5. `mischief`, `sim::strike`: what goes wrong by the clock, and how;
+//! The modules:
+//! 1. `sim`: the loop of virtual time, and the order of events within one instant.
+//! 2. `workload`, `clients`: what users request, and how clients retry.
+//! 3. `controller`, `store`, `failpoints`: the real core and store, and how the process and the disk around them fail.
+//! 4. `network`, `provider`, `agents`, `tasks`: the simulated world around the real state machine of an agent.
+//! 5. `mischief`, `sim::strike`: which faults happen when, and how.
 //! 6. `oracle`, `audit`: the promises, checked on every committed change and at intervals.
-//! 7. [`replay`]: something else on the same core: a trace of real jobs, to see what a setting would cost.
+//! 7. [`replay`]: another use of the same core: replays a trace of real jobs, to see what a setting would cost.
 //!
-//! A new fault is a variant of [`Fault`], a place where it is drawn (from a stream of its own), and nothing
-//! else: the promises do not know which faults there are. Where a fault makes something legitimate that was
-//! not (a paused machine outlives its lease, a restored backup forgets), the oracle is told of that one thing.
+//! To add a fault, add a variant of [`Fault`] and a place where it is drawn (from a stream of its own), and nothing
+//! else: the promises do not depend on which faults exist. If a fault makes something legitimate that otherwise is not
+//! (a paused machine outlives its lease, a restored backup forgets), the oracle is told about that one exception.
 
 mod agenda;
 mod agents;
@@ -47,15 +46,15 @@ pub use faults::{Fault, FaultCounts};
 pub use many::run_many;
 pub use summary::{LedgerSum, Summary};
 
-/// The most inputs that may share a step: what the writer of the real server takes at once.
+/// The most inputs that may share a step, as in the writer of the real server.
 pub const BATCH_MAX: usize = 64;
 
-/// What is simulated. The same scenario always comes to the same event log, byte for byte; and so do two
-/// scenarios that differ in `batch` only.
+/// What is simulated. The same scenario always produces the same event log, byte for byte, and so do two scenarios that
+/// differ only in `batch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
     pub seed: u64,
-    /// Days with users and faults, at least one; after them the system must come to rest by itself.
+    /// The number of days with users and faults, at least one. After them the system must come to rest by itself.
     pub days: u32,
     /// How many inputs of one instant may share a step and a commit: 1 to [`BATCH_MAX`].
     pub batch: usize,
@@ -67,7 +66,7 @@ impl Scenario {
         Scenario { seed, days, batch: 16, faults: true }
     }
 
-    /// The command that simulates this again.
+    /// The command that reproduces this scenario.
     pub fn command(&self) -> String {
         let Scenario { seed, days, batch, faults } = self;
         let quiet = if *faults { "" } else { " --no-faults" };

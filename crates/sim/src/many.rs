@@ -1,10 +1,10 @@
-//! Many scenarios at once, on all cores. Each stays on one thread, so its history does not depend on the others.
+//! Runs many scenarios at once, on all cores. Each runs on one thread, so its history does not depend on the others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{Failure, Scenario, Summary, run};
 
-/// Simulates all of them, and returns how each went in the order of `scenarios`.
+/// Simulates all of them, and returns the results in the order of `scenarios`.
 pub fn run_many(scenarios: &[Scenario]) -> Vec<Result<Summary, Failure>> {
     let next = AtomicUsize::new(0);
     let work = || {

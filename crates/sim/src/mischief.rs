@@ -1,5 +1,5 @@
-//! What goes wrong by the clock: each kind comes at its own pace, from a stream of its own. Where it finds
-//! nobody to hurt it waits a little and looks again.
+//! Faults that happen at certain times: each kind occurs at its own rate, from a stream of its own. A fault that finds
+//! no victim waits a little and tries again.
 
 use muster_core::time::Span;
 
@@ -20,13 +20,13 @@ macro_rules! mischief {
     };
 }
 
-// Each with how many hours pass from one to the next, on average.
+// Each kind with the average number of hours from one occurrence to the next.
 mischief! {
     Kill: 16,
     TakeOver: 60,
-    /// Not a fault yet, but what makes one possible.
+    /// This is not a fault itself, but makes one possible.
     Backup: 130,
-    /// Follows a backup.
+    /// This follows a backup.
     Restore: 6,
     PauseController: 90,
     SlowDisk: 30,
@@ -60,7 +60,7 @@ mischief! {
 }
 
 pub(crate) struct Mischiefs {
-    /// One for each kind, in the order of the list; empty when nothing is to go wrong.
+    /// One stream for each kind, in the order of the list; empty if there are no faults.
     streams: Vec<Chance>,
 }
 
@@ -82,7 +82,7 @@ impl Mischiefs {
         self.streams.clear();
     }
 
-    /// The stream of this kind; `None` when nothing is to go wrong any more.
+    /// The stream of this kind, or `None` if there are no faults any more.
     pub(crate) fn chance(&mut self, kind: Mischief) -> Option<&mut Chance> {
         self.streams.get_mut(kind as usize)
     }
@@ -94,7 +94,7 @@ impl Mischiefs {
         agenda.plan(now + pause, Event::Mischief(kind));
     }
 
-    /// There was nobody to hurt: soon again.
+    /// There was no victim, so it is tried again soon.
     pub(crate) fn plan_again(&mut self, kind: Mischief, now: Moment, agenda: &mut Agenda) {
         let Some(chance) = self.chance(kind) else { return };
         let pause = chance.span(minutes(1), minutes(15));

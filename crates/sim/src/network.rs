@@ -1,6 +1,6 @@
-//! The way between agents and the controller: slow at best, at times lossy, at times cut.
+//! The network between agents and the server: slow at best, sometimes lossy, sometimes disconnected.
 //!
-//! Every latency is above zero, so nothing that is sent at an instant can come back within it.
+//! Every latency is above zero, so the answer to a message never arrives in the instant in which the message was sent.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::chance::{Chance, Stream};
 use crate::clock::Moment;
 use crate::faults::{Fault, FaultCounts};
 
-/// What reaches the controller does so on a grid, so that inputs meet in one instant and batches are real.
+/// Messages reach the server on a grid of time, so that several inputs arrive in one instant and can be batched.
 pub(crate) const ARRIVAL_GRID: Span = Span::seconds(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,13 +63,13 @@ impl Network {
         self.troubles.entry(agent).or_default()
     }
 
-    /// Most messages of this agent are lost.
+    /// Loses most messages of this agent.
     pub(crate) fn spoil(&mut self, agent: AgentId, until: Moment) {
         let trouble = self.trouble(agent);
         trouble.lossy = trouble.lossy.max(until);
     }
 
-    /// Most messages of this agent are late.
+    /// Delays most messages of this agent.
     pub(crate) fn slow_down(&mut self, agent: AgentId, until: Moment) {
         let trouble = self.trouble(agent);
         trouble.late = trouble.late.max(until);
@@ -96,7 +96,7 @@ impl Network {
         })
     }
 
-    /// Whether this agent gets an answer to a question that is not part of its reports.
+    /// Whether this agent gets an answer to a request that is not one of its reports.
     pub(crate) fn is_connected(&self, agent: AgentId, now: Moment) -> bool {
         let cut = |trouble: &Trouble| trouble.no_reports.max(trouble.no_answers) > now;
         !self.troubles.get(&agent).is_some_and(cut)
@@ -115,8 +115,8 @@ impl Network {
         true
     }
 
-    /// When a message that is sent now is received: never, once or twice. Messages that say something new
-    /// are hit more often, as little can go wrong with the others.
+    /// When a message that is sent now arrives: never, once or twice. Messages with news are hit more often, because
+    /// faults of other messages have little effect.
     pub(crate) fn carry(
         &mut self,
         direction: Direction,
@@ -129,7 +129,7 @@ impl Network {
             Direction::Report => (&mut self.reports, trouble.no_reports),
             Direction::Reply => (&mut self.answers, trouble.no_answers),
         };
-        // All three are always drawn, so that a quiet message does not move what comes after it.
+        // All three are always drawn, so that a quiet message does not change the draws after it.
         let at = now + chance.span(Span::milliseconds(2), Span::milliseconds(150));
         let late = now + chance.span(Span::seconds(1), Span::seconds(90));
         let draw = chance.below(1_000);

@@ -1,5 +1,5 @@
-//! The oracle: watches every change that was committed and every process that lives, and says at once when a
-//! promise is broken. It knows nothing of how decisions are made.
+//! The oracle: watches every committed change and every live process, and reports at once when a promise is broken. It
+//! does not know how decisions are made.
 
 mod bill;
 mod jobs;
@@ -33,18 +33,18 @@ pub(crate) struct Oracle {
     nodes: Nodes,
     pub(crate) processes: Processes,
     workspaces: BTreeMap<Box<str>, WorkspaceId>,
-    /// Jobs that someone asked to be canceled.
+    /// Jobs that a user asked to cancel.
     cancels: BTreeSet<(usize, String)>,
     recent: VecDeque<(u64, Change)>,
     revision: u64,
-    /// The largest number that was ever drawn for an id, and what it was when a backup was restored: no new
-    /// one may be below that.
+    /// The largest number that was ever drawn for an ID. `floor` is its value when a backup was restored: no new ID may
+    /// be below that.
     highest: u64,
     floor: u64,
 }
 
 impl Oracle {
-    /// These changes are on disk now. The revision is not known if an error was told about them.
+    /// These changes are on disk now. The revision is unknown if an error was returned for them.
     pub(crate) fn on_committed(
         &mut self,
         changes: &[Change],
@@ -66,7 +66,7 @@ impl Oracle {
         })
     }
 
-    /// Nothing that is new has a number that was given out in a forgotten future.
+    /// No new entity has a number that was drawn in the future that a restored backup forgot.
     fn check_ids(&mut self, change: &Change) -> Held {
         let drawn = match change {
             Change::JobSubmitted { job, .. } => job.id.0,
@@ -105,11 +105,11 @@ impl Oracle {
             | Change::EffectSettled { .. } => return Ok(()),
         };
         self.highest = self.highest.max(drawn);
-        promise(drawn > self.floor, || format!("an id is given out again: {change:?}"))
+        promise(drawn > self.floor, || format!("an ID is used again: {change:?}"))
     }
 
-    /// The store is back to what it was when `then` was copied. What was acknowledged since is lost, and that
-    /// is what was asked for; but what was used stays used, and what runs goes on.
+    /// The store is back to the state when `then` was copied. What was acknowledged since is lost, which is intended;
+    /// but used numbers remain used, and running processes continue.
     pub(crate) fn roll_back(&mut self, then: &Oracle) {
         self.jobs.roll_back(&then.jobs);
         self.nodes.roll_back(&then.nodes);
@@ -169,14 +169,14 @@ impl Oracle {
         }
     }
 
-    /// Someone asks for something: what ends because of it may do so from now on.
+    /// A user made a request: what ends because of it may do so from now on.
     pub(crate) fn on_asked(&mut self, act: &Act) {
         if let Act::CancelJob { workspace, name } = act {
             self.cancels.insert((*workspace, name.clone()));
         }
     }
 
-    /// No job is canceled unless someone wanted it, or its cluster, gone.
+    /// No job is canceled unless a user asked for that, or for the deletion of its cluster.
     fn check_wanted(&self, job: &Job) -> Held {
         let JobState::Canceled { why, .. } = &job.state else { return Ok(()) };
         let is_wanted = match why {
@@ -188,18 +188,18 @@ impl Oracle {
             CancelReason::InstanceStopped => false,
             CancelReason::ClusterDeleted => self.nodes.is_deleting(job.cluster),
         };
-        promise(is_wanted, || format!("{} was canceled, and nobody wanted that", job.name))
+        promise(is_wanted, || format!("{} was canceled without a request", job.name))
     }
 
-    /// The job that someone submits, if it is on disk already.
+    /// The job that a user submits, if it is already on disk.
     pub(crate) fn job_of(&self, act: &Act) -> Option<(JobId, &SpecHash)> {
         let Act::SubmitJob(submit) = act else { return None };
         let workspace = self.workspaces.get(&workspace_key(submit.workspace).name)?;
         self.jobs.by_name(*workspace, &submit.name)
     }
 
-    /// A client was told something: from now on it must stay true. An answer is from when the request was
-    /// looked at: what was accepted since does not make a refusal wrong.
+    /// A client got an answer, which must be true from now on. It describes the state when the request was processed:
+    /// what was accepted since does not make a refusal wrong.
     pub(crate) fn on_answer(&mut self, act: &Act, answer: &InputResult, was_known: bool) -> Held {
         if let (Act::CancelJob { workspace, name }, Ok(_)) = (act, answer) {
             return self.on_cancel_accepted(*workspace, name);
@@ -214,13 +214,13 @@ impl Oracle {
                 self.jobs.acknowledge(id);
                 Ok(())
             }
-            // It was, when that was said: then an older store was put in its place while the answer was under way.
+            // It was on disk at the time; then an older store replaced it while the answer was under way.
             (Ok(Reply::JobAccepted { job, .. }), None) if job.id.0 <= self.floor => Ok(()),
             (Ok(reply), _) => promise(false, || {
                 format!("'{name}' was acknowledged and is not on disk: {reply:?}")
             }),
             (Err(refused), Some((_, spec))) if was_known => promise(spec != hash, || {
-                format!("'{name}' is on disk, and asking for it again was refused: {refused}")
+                format!("'{name}' is on disk, but submitting it again was refused: {refused}")
             }),
             (Err(_), Some(_) | None) => Ok(()),
         }
@@ -230,21 +230,21 @@ impl Oracle {
         let workspace = self.workspaces.get(&workspace_key(workspace).name);
         let known = workspace.and_then(|workspace| self.jobs.by_name(*workspace, name));
         let is_on_its_way = known.is_some_and(|(id, _)| self.jobs.is_canceling(id));
-        promise(is_on_its_way, || format!("'{name}' is said to be canceled, and is not"))
+        promise(is_on_its_way, || format!("'{name}' was reported as canceled, and is not"))
     }
 
-    /// The provider said that a create call worked.
+    /// The provider reported that a create call succeeded.
     pub(crate) fn on_create_done(&mut self, node: NodeId) {
         self.nodes.on_create_done(node);
     }
 
-    /// A process runs from now on.
+    /// A process has started.
     pub(crate) fn on_process_started(&mut self, assignment: &Assignment) -> Held {
         let (job, is_excused) = self.processes.started(assignment)?;
         if is_excused { Ok(()) } else { self.jobs.check_assignment(job, assignment) }
     }
 
-    /// The provider made a machine; `counted` are all that it has.
+    /// The provider created a machine; `counted` are all machines that it has.
     pub(crate) fn on_machine_made(&self, counted: impl Iterator<Item = NodeId>) -> Held {
         self.nodes.check_ceilings(counted)
     }
@@ -253,7 +253,7 @@ impl Oracle {
         self.jobs.acknowledged()
     }
 
-    /// What a job leaves to its next attempt, by rank.
+    /// The files that a job passes on to its next attempt, by rank.
     pub(crate) fn left_by(&self, job: JobId) -> &BTreeMap<u32, TreeId> {
         self.jobs.left_by(job)
     }
@@ -266,7 +266,7 @@ impl Oracle {
         &self.nodes.sums
     }
 
-    /// A node whose bill does not cover its life yet.
+    /// A node whose bill does not cover its whole life yet.
     pub(crate) fn unsettled(&self) -> Option<NodeId> {
         self.nodes.unsettled()
     }
@@ -275,7 +275,7 @@ impl Oracle {
         self.revision
     }
 
-    /// The last changes as the event log has them, oldest first.
+    /// The last changes as in the event log, oldest first.
     pub(crate) fn recent(&self) -> Vec<String> {
         let text = |change| serde_json::to_string(change).unwrap_or_else(|error| error.to_string());
         self.recent

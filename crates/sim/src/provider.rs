@@ -1,9 +1,8 @@
-//! Where machines come from. The provider outlives the controller, and its own list of what exists is the
-//! truth that the controller's books are compared with.
+//! The provider of machines. It outlives the server, and its own list of machines is the truth that the server's
+//! records are compared with.
 //!
-//! Calls on one node are carried out one after the other, and asking twice for the same thing is the same as
-//! asking once. When the controller dies, the call under way goes on, those behind it die with whoever
-//! would have made them, and nobody hears the answer.
+//! Calls on one node are carried out one after the other, and repeating a call has no further effect. When the server
+//! dies, the call under way continues, the calls behind it are never made, and the answer is lost.
 
 mod faults;
 
@@ -21,29 +20,29 @@ use crate::clock::{Moment, minutes};
 use crate::faults::{Fault, FaultCounts};
 use crate::network::ARRIVAL_GRID;
 
-/// How long a listing may still show what is gone.
+/// How long a listing may still show a deleted machine.
 const LISTED_AFTER: Span = minutes(10);
 
-/// A machine that exists.
+/// An existing machine.
 #[derive(Debug)]
 pub(crate) struct Vm {
     pub(crate) node: NodeId,
     pub(crate) made_at: Moment,
     pub(crate) tier: Tier,
-    /// Its delete was carried out before it was made, or came to nothing: nobody can be billed for it.
+    /// Its delete was carried out before it was created, or had no effect: it cannot be billed.
     pub(crate) is_stray: bool,
-    /// Who runs on it, from its boot until it ends itself.
+    /// The agent that runs on it, from its boot until it ends itself.
     pub(crate) agent: Option<AgentId>,
 }
 
 #[derive(Debug)]
 struct Call {
     effect: Effect,
-    /// Which controller asked.
+    /// The epoch of the server that made the call.
     controller: u64,
-    /// How it will end; drawn when it begins.
+    /// The result, which is drawn when the call begins.
     result: Result<(), String>,
-    /// It says that it worked, and does nothing.
+    /// It reports success, but does nothing.
     is_without_effect: bool,
     tries: u32,
 }
@@ -54,7 +53,7 @@ pub(crate) struct Finished {
     pub(crate) effect: Effect,
     pub(crate) controller: u64,
     pub(crate) result: Result<(), String>,
-    /// The machine that it removed.
+    /// The machine that it deleted.
     pub(crate) removed: Option<Vm>,
 }
 
@@ -63,11 +62,11 @@ pub(crate) struct Provider {
     call_faults: CallFaults,
     listings: Chance,
     vms: BTreeMap<Box<str>, Vm>,
-    /// What was removed of late, by name: since when it had been there, and since when it is not.
+    /// Recently deleted machines by name: when each was created and when it was deleted.
     removed: BTreeMap<Box<str>, (Moment, Moment)>,
     /// Names whose delete was carried out.
     deleted: BTreeSet<Box<str>>,
-    /// By node; the first is under way.
+    /// Calls by node. The first is under way.
     calls: BTreeMap<Box<str>, VecDeque<Call>>,
     pub(crate) made: u64,
     pub(crate) failed: u64,
@@ -127,7 +126,7 @@ impl Provider {
         }
     }
 
-    /// This controller is dead: of its calls only what is under way goes on.
+    /// This server is dead: of its calls, only those under way continue.
     pub(crate) fn forget_waiting_calls(&mut self, controller: u64) {
         for calls in self.calls.values_mut() {
             let mut is_first = true;
@@ -157,7 +156,7 @@ impl Provider {
                 if self.call_faults.is_refused(now) {
                     self.faults.note(Fault::CallRefused);
                     self.first_call(node).result = Err("429 Too Many Requests".to_owned());
-                    // Whoever carries it out asks again, after a pause that doubles.
+                    // The outbox retries it, after a pause that doubles each time.
                     now + Span::seconds(1 << tries.min(5))
                 } else {
                     self.first_call(node).is_without_effect = self.call_faults.is_without_effect();
@@ -174,7 +173,7 @@ impl Provider {
         call.expect("a call under way")
     }
 
-    /// How long the call takes, and what it will answer.
+    /// How long the call takes, and its result.
     fn begin_create(
         &mut self,
         request: Box<NodeRequest>,
@@ -182,10 +181,10 @@ impl Provider {
         agenda: &mut Agenda,
     ) -> (Span, Result<(), String>) {
         let latency = self.chance.span(Span::seconds(5), Span::seconds(180));
-        // The machine is there before the provider says so, and can be the quicker one to report.
+        // The machine exists before the provider answers, and its report can arrive first.
         let made = now + Span(latency.0 * (30 + self.chance.below(70)) / 100);
         let is_failed = self.chance.permille(60);
-        // "Failed" does not always mean that nothing was made.
+        // A failure does not always mean that nothing was created.
         let is_made = !is_failed || self.chance.permille(300);
         let fault = self.call_faults.draw_create(now);
         let mut make = |at: Moment, request: Box<NodeRequest>| {
@@ -224,7 +223,7 @@ impl Provider {
         outcome
     }
 
-    /// A create call has made its machine, which boots now; unless it is there already.
+    /// A create call has created its machine, which boots now, unless it already exists.
     pub(crate) fn on_made(&mut self, request: &NodeRequest, now: Moment, agenda: &mut Agenda) {
         if self.vms.contains_key(&*request.name) {
             return;
@@ -252,7 +251,7 @@ impl Provider {
         }
     }
 
-    /// The call under way is over. `None` if it failed and is made again by `live`, who asked for it.
+    /// The call under way is over. `None` if it failed and is repeated by `live`, the server that made it.
     pub(crate) fn on_finished(
         &mut self,
         node: &str,
@@ -288,20 +287,20 @@ impl Provider {
         Some(Finished { effect, controller, result, removed })
     }
 
-    /// The machine is gone.
+    /// Deletes the machine.
     pub(crate) fn remove(&mut self, node: &str, now: Moment) -> Option<Vm> {
         let vm = self.vms.remove(node)?;
         self.removed.insert(node.into(), (vm.made_at, now));
         Some(vm)
     }
 
-    /// The machine is gone, if it is still that one.
+    /// Deletes the machine, if it is still the same one.
     pub(crate) fn remove_made_at(&mut self, node: &str, at: Moment, now: Moment) -> Option<Vm> {
         let is_it = self.vms.get(node).is_some_and(|vm| vm.made_at == at);
         if is_it { self.remove(node, now) } else { None }
     }
 
-    /// Begins to delete a machine that has no node; asked again while it is there.
+    /// Begins to delete a machine without a node. It is repeated while the machine exists.
     pub(crate) fn remove_orphans(&mut self, node: &str, now: Moment, agenda: &mut Agenda) {
         let Some(vm) = self.vms.get(node) else { return };
         if self.call_faults.is_refused(now) {
@@ -312,8 +311,8 @@ impl Provider {
         agenda.plan(now + after, Event::Provider(event));
     }
 
-    /// The names of what exists, as the provider says: at times from an older state, and each page from
-    /// another one.
+    /// The names of existing machines, as listed by the provider: sometimes from an older state, and each page from a
+    /// different one.
     pub(crate) fn list(&mut self, now: Moment) -> Vec<String> {
         self.removed.retain(|_, (_, removed_at)| now - *removed_at < LISTED_AFTER);
         let is_stale = self.listings.permille(150) && self.call_faults.is_on();
@@ -324,7 +323,7 @@ impl Provider {
         self.faults.note(Fault::ListingStale);
         let mut names: BTreeSet<&str> = BTreeSet::new();
         let seen = |page: usize| Moment(now.0.saturating_sub(ages[page].0));
-        // Half of the pools are before this in the alphabet.
+        // Half of the clusters come before this in the alphabet.
         let page = |name: &str| usize::from(name > "h");
         let there = self.vms.iter().filter(|(name, vm)| vm.made_at <= seen(page(name)));
         names.extend(there.map(|(name, _)| &**name));
@@ -335,7 +334,7 @@ impl Provider {
         names.into_iter().map(str::to_owned).collect()
     }
 
-    /// No machine can be had until then.
+    /// There is no capacity until then.
     pub(crate) fn run_out(&mut self, until: Moment) {
         self.faults.note(Fault::NoCapacity);
         self.call_faults.no_capacity_until = until;

@@ -1,14 +1,14 @@
-//! What-if: a trace of real jobs through the real core, with a made-up provider and made-up agents.
+//! What-if: replays a trace of real jobs through the real core, with a simulated provider and simulated agents.
 //!
-//! The decisions are those of [`muster_core::step`]; the store keeps nothing. A node takes exactly the boot
-//! time of the setting from its create call to its agent's first report, all of it on the bill; a delete takes
-//! none. A job runs from the moment its nodes are granted for exactly as long as the trace says. The core
-//! never sees that duration: it hears of a job's end when the job ends.
+//! The decisions are those of [`muster_core::step`]; nothing is stored. A node takes exactly the boot time of the
+//! setting from its create call to its agent's first report, all of which is billed; a delete takes no time. A job runs
+//! from the moment its nodes are granted for exactly as long as the trace says. The core never sees this duration: it
+//! only learns when the job ends.
 //!
-//! Where things are:
-//! 1. [`Trace`]: the jobs, read from CSV;
-//! 2. `driver`: the loop of virtual time; the order of things within one instant;
-//! 3. `tally`: the [`Figures`], added up from the ledger and the grants;
+//! The modules:
+//! 1. [`Trace`]: the jobs, read from CSV.
+//! 2. `driver`: the loop of virtual time, and the order of events within one instant.
+//! 3. `tally`: the [`Figures`], added up from the ledger and the grants.
 //! 4. [`optimum`], [`peak`]: what the same jobs would need if none ever waited.
 
 mod csv;
@@ -28,10 +28,10 @@ pub use demand::{optimum, peak};
 pub use tally::Figures;
 pub use trace::{Trace, TraceError, TraceJob};
 
-/// A day: nothing that takes longer to start is worth waiting for.
+/// A day. A node that takes longer to start would not be worth waiting for.
 pub const BOOT_MAX: Span = Span::seconds(24 * 3_600);
 
-/// What is tried on the trace.
+/// The setting to try on the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     pub max_nodes: u32,
@@ -39,11 +39,11 @@ pub struct Setting {
     pub idle: Span,
     pub boot: Span,
     pub scale_up: ScaleUp,
-    /// Whether the users of the trace share the pool fairly, as they would live. If not, jobs are served in
-    /// the order in which they came, as if one user had submitted them all: what settings cost can then be
-    /// compared without the effect of who submits what.
+    /// Whether the users of the trace share the cluster fairly, as on a real server. If not, jobs are served in the
+    /// order of their arrival, as if one user had submitted them all. The costs of settings can then be compared
+    /// without the effect of which user submits what.
     pub fair_share: bool,
-    /// Sets the price, nothing else: jobs take whole nodes.
+    /// Determines only the price, because jobs take whole nodes.
     pub vm_size: Arc<str>,
 }
 
@@ -69,17 +69,17 @@ pub enum SettingError {
         .boot.as_seconds(), BOOT_MAX.as_seconds()
     )]
     BootTooLong { boot: Span },
-    /// The core did not take the cluster or a job, in its own words.
+    /// The core refused the cluster or a job.
     #[error("{0}")]
     Refused(#[from] muster_core::Refused),
 }
 
-/// Runs the whole trace and adds up what happened.
+/// Replays the whole trace and adds up the figures.
 pub fn replay(trace: &Trace, setting: &Setting) -> Result<Figures, SettingError> {
     replay_watching(trace, setting, |_, _| {})
 }
 
-/// The same, and shows every change as it happens, with the time since the trace began.
+/// The same, and reports every change as it happens, with the time since the trace began.
 pub fn replay_watching(
     trace: &Trace,
     setting: &Setting,

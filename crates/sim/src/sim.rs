@@ -1,8 +1,8 @@
 //! The loop of virtual time.
 //!
-//! Within one instant: first everything that happens outside the controller, in the order of the agenda; then
-//! the controller takes in what has arrived, in batches; then the audits. As every latency is above zero,
-//! what a batch causes comes back at a later instant: so it does not matter how inputs are batched.
+//! Within one instant, everything outside the server happens first, in the order of the agenda; then the server
+//! processes what has arrived, in batches; then come the audits. Because every latency is above zero, the consequences
+//! of a batch arrive at a later instant, so it does not matter how inputs are batched.
 
 mod outside;
 mod recover;
@@ -33,16 +33,16 @@ use crate::provider::Provider;
 use crate::{Failure, Scenario, Summary, summary, workload};
 
 const CHECKPOINT: Span = minutes(10);
-/// Every so many checkpoints World is compared with the rows: every three hours.
+/// After this many checkpoints World is compared with the rows: every three hours.
 const CHECKPOINTS_PER_AUDIT: u32 = 18;
-/// And every so many each job that was ever acknowledged is looked up: every other day, as that takes longer.
+/// After this many, every acknowledged job is looked up: every other day, because that takes longer.
 const CHECKPOINTS_PER_ROLL_CALL: u32 = 288;
-/// As often as the server sweeps; rarer while there is nothing to sweep, as that finds the same.
+/// As often as the server searches for orphans; less often while there are none, which finds the same.
 const SWEEP: Span = minutes(1);
 const SWEEP_OF_NOTHING: Span = minutes(5);
 /// Longer than any backlog of the workload takes: its longest job runs for eight hours.
 const HEALING_MAX: Span = Span::seconds(3 * 86_400);
-/// An orphan that came up late is found by the sweeper within minutes.
+/// A late orphan is found within minutes.
 const TEAR_DOWN_MAX: Span = minutes(90);
 
 pub(crate) struct Sim {
@@ -50,7 +50,7 @@ pub(crate) struct Sim {
     pub(crate) now: Moment,
     agenda: Agenda,
     inbox: Vec<Arrival>,
-    /// What reaches a controller that was replaced.
+    /// What reaches a server that was replaced.
     rival_inbox: Vec<Arrival>,
     pub(crate) controller: Controller,
     killer: Killer,
@@ -60,32 +60,32 @@ pub(crate) struct Sim {
     fleet: Fleet,
     pub(crate) clients: Clients,
     pub(crate) oracle: Oracle,
-    /// Nodes that may hear something new at the end of this instant.
+    /// Nodes that may get news at the end of this instant.
     news: BTreeSet<NodeId>,
     /// Jobs whose attempts may have been decided in this instant.
     decided: BTreeSet<JobId>,
     /// What the oracle knew when the last backup was made.
     backup: Option<Box<Oracle>>,
-    /// When a backup was last put in the place of the store.
+    /// When the store was last replaced with a backup.
     pub(crate) restored_at: Moment,
-    /// Who is disturbed when, and whom a message reaches when there are two controllers.
+    /// When agents are disturbed, and which of two servers a message reaches.
     disturbances: Chance,
     rivalry: Chance,
     faults: FaultCounts,
     stage: Stage,
-    /// Machines that the controller does not know, and since when.
+    /// Machines that the server does not know, and since when.
     pub(crate) strangers: BTreeMap<(Box<str>, Moment), Moment>,
     checkpoints: u32,
     is_checkpoint: bool,
-    /// Where the store is; gone with the simulation.
+    /// The folder of the store, deleted with the simulation.
     _folder: TempDir,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Users and faults.
+    /// Users and faults are active.
     Busy,
-    /// Neither: what is there must come to rest.
+    /// Neither is active: the system must come to rest.
     Healing {
         until: Moment,
     },
@@ -104,7 +104,7 @@ pub(crate) fn run(scenario: &Scenario) -> Result<Summary, Failure> {
     ended.map_err(|broken| fail(&broken, sim.now, sim.oracle.recent()))
 }
 
-/// In memory where there is such a folder: what is written there is forgotten soon.
+/// In memory if possible, because the files are needed only for a short time.
 fn scratch() -> Held<TempDir> {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -180,7 +180,7 @@ impl Sim {
                 self.controller.clock.mend();
                 Ok(())
             }
-            // Whatever waited is taken in at this instant.
+            // Waiting input is processed at this instant.
             Event::Mended(Mended::Stall) => Ok(()),
             Event::Provider(event) => self.on_provider(event),
             Event::Mischief(mischief) => self.strike(mischief),
@@ -235,7 +235,7 @@ impl Sim {
         (&mut self.fleet, &mut self.provider, site)
     }
 
-    /// Every fault that there was.
+    /// All faults so far.
     pub(crate) fn fault_counts(&self) -> FaultCounts {
         let mut counts = self.faults.clone();
         counts.add(&self.network.faults);

@@ -14,13 +14,13 @@ use crate::failure::{Broken, Held};
 /// How the next commit fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitFault {
-    /// An error is told, and nothing was written.
+    /// An error is returned, and nothing was written.
     Lost,
-    /// An error is told, and all was written.
+    /// An error is returned, but everything was written.
     Kept,
     /// There is no space left.
     Full,
-    /// The power fails while it is written: so much of it is on disk, in parts per thousand.
+    /// The power fails during the write: this much of it is on disk, in parts per thousand.
     Torn(usize),
 }
 
@@ -28,20 +28,20 @@ pub(crate) struct FaultyStore {
     inner: SqliteStore,
     path: PathBuf,
     pub(crate) next: Option<CommitFault>,
-    /// What the last commit left behind is beside the file, under [`torn`].
+    /// The result of the last commit is beside the file, under [`torn`].
     pub(crate) is_torn: bool,
 }
 
 impl FaultyStore {
     pub(crate) fn open(path: &Path) -> Result<FaultyStore, StoreError> {
         let mut inner = SqliteStore::open_unchecked(path)?;
-        // Short logs make backups cheap, and checkpoints part of what is tested.
+        // Short logs make backups cheap, and include checkpoints in what is tested.
         inner.checkpoint_after(500);
         Ok(FaultyStore { inner, path: path.to_owned(), next: None, is_torn: false })
     }
 
-    /// Commits, and puts a copy aside in which the log has only a part of what was written; behind it is what
-    /// was there before. (Only the log is written to: nothing is moved into the file meanwhile.)
+    /// Commits, and creates a copy in which the log has only a part of what was written, followed by its old content.
+    /// (Only the log is written to: nothing is moved into the file in the meantime.)
     fn tear(&mut self, part: usize, changes: &[Change], wall: Wall) -> Result<(), StoreError> {
         let io = |source| StoreError::Io { doing: "tearing a commit", source };
         let log = companion(&self.path, "-wal");
@@ -80,7 +80,7 @@ impl Store for FaultyStore {
             return self.inner.commit(changes, wall);
         }
         let doing = "committing";
-        let failed = || StoreError::Io { doing, source: io::Error::other("the disk says no") };
+        let failed = || StoreError::Io { doing, source: io::Error::other("the disk failed") };
         match self.next.take() {
             None => self.inner.commit(changes, wall),
             Some(CommitFault::Lost) => Err(failed()),
@@ -127,7 +127,7 @@ impl Store for FaultyStore {
     }
 }
 
-/// Where the copy with a torn log is.
+/// The path of the copy with a torn log.
 pub(crate) fn torn(path: &Path) -> PathBuf {
     path.with_extension("torn")
 }
@@ -138,13 +138,13 @@ fn companion(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Puts the file `from`, and its log if it has one, in the place of another. Nobody has that one open.
+/// Replaces a store with the file `from`, and its log if it has one. No process has the store open.
 pub(crate) fn replace_store(
     from: &Path,
     to: &Path,
     put: impl Fn(&Path, &Path) -> std::io::Result<()>,
 ) -> Held {
-    let failed = |error| Broken(format!("a store cannot be put in its place: {error}"));
+    let failed = |error| Broken(format!("the store cannot be replaced: {error}"));
     put(from, to).map_err(failed)?;
     let _ = fs::remove_file(companion(to, "-shm"));
     let _ = fs::remove_file(companion(to, "-wal"));

@@ -1,4 +1,4 @@
-//! What a scenario came to, in figures.
+//! The figures of a scenario.
 
 use std::fmt;
 
@@ -15,20 +15,20 @@ use crate::sim::Sim;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     pub scenario: Scenario,
-    /// From the first input until nothing was left, in virtual time.
+    /// The time from the first input until nothing was left, in virtual time.
     pub simulated: Span,
     pub jobs_submitted: u64,
     pub jobs_completed: u64,
     pub jobs_failed: u64,
     pub jobs_canceled: u64,
-    /// How often a job went back to the queue because a node was lost.
+    /// How often a job returned to the queue because a node was lost.
     pub jobs_retried: u64,
-    /// Submitted, and then not known to a backup that was restored.
+    /// Jobs that were submitted, but are not in a restored backup.
     pub jobs_forgotten: u64,
-    /// How often an attempt kept files for the next one.
+    /// How often an attempt saved files for the next one.
     pub trees_kept: u64,
     pub requests_refused: u64,
-    /// Requests that were sent again because nobody answered.
+    /// Requests that were sent again because they were not answered.
     pub requests_repeated: u64,
     pub processes_started: u64,
     pub node_creates: u64,
@@ -50,7 +50,7 @@ pub struct LedgerSum {
     pub micro_usd: u64,
 }
 
-/// Adds everything up, after a last look at the store.
+/// Adds everything up, after a last check of the store.
 pub(crate) fn of(sim: &mut Sim) -> Held<Summary> {
     sim.check_end()?;
     let digest = digest(sim)?;

@@ -1,6 +1,6 @@
-//! What an agent runs: fetched, prepared, then a process that takes its time and reacts to signals in its
-//! own way. Everything that a task will do is drawn from its own name, so it does not depend on anything
-//! that happens elsewhere.
+//! What an agent runs: it is fetched, prepared, and then a process that takes its time and reacts to signals in its own
+//! way. Everything that a task will do is drawn from its own name, so it does not depend on anything that happens
+//! elsewhere.
 
 use muster_core::SaveRequest;
 use muster_core::agent::{Action, Assignment, Signal};
@@ -18,9 +18,9 @@ use crate::network::{ARRIVAL_GRID, Direction};
 use crate::workload::{Command, End};
 
 const FETCH_AGAIN: Span = Span::seconds(5);
-/// Longer than anything is simulated.
+/// Longer than any simulation.
 const FOR_EVER: Span = Span::seconds(400 * 86_400);
-/// How far from a job's end someone asks for it, at most.
+/// How far from a job's end a user cancels it, at most.
 const RACE: Span = Span::milliseconds(2_500);
 
 pub(crate) struct Task {
@@ -28,7 +28,7 @@ pub(crate) struct Task {
     spec: Option<JobSpec>,
     is_running: bool,
     nature: Nature,
-    /// Which plan is in force, and for when: a new one makes the old one void.
+    /// The number of the current plan. A new plan replaces the old one.
     plan: u32,
     due_at: Moment,
 }
@@ -37,15 +37,14 @@ pub(crate) struct Task {
 #[derive(Debug, Clone, Copy)]
 struct Nature {
     preparation: Span,
-    /// What a polite request to stop leads to, while it is prepared and while it runs: an end after this
-    /// time, or nothing.
+    /// How it reacts to SIGTERM, while it is prepared and while it runs: it ends after this time, or ignores it.
     gives_up: Option<Span>,
     heeds: Option<Span>,
-    /// How long the system takes to end a process that cannot refuse.
+    /// How long it takes to kill the process.
     dies: Span,
-    /// Someone asks for it to be canceled, so much before or after this long before its end.
+    /// A user cancels it at about this time before its end.
     raced: Option<Span>,
-    /// It writes something down that often, which its node keeps.
+    /// The interval at which it writes a checkpoint, which its node saves.
     keeps: Option<Span>,
 }
 
@@ -79,8 +78,8 @@ impl Task {
         self.plan == plan
     }
 
-    /// How long it runs and what comes then, if left alone. When a gang fails, one member does so first and
-    /// the others would go on.
+    /// How long it runs and what happens then, if it is not disturbed. When a multi-node job fails, one member does so
+    /// first and the others would continue.
     fn course(&self) -> Result<(Span, Due), Exit> {
         let text = self.spec.as_ref().map_or("", |spec| &spec.command);
         let rank = u64::from(self.order.rank);
@@ -119,7 +118,7 @@ impl Agent {
         site.agenda.plan(task.due_at, Event::Agent(self.id, event));
     }
 
-    /// The next thing happens to a task, unless other plans were made for it.
+    /// The next event of a task, unless another one was planned for it.
     pub(super) fn on_task(
         &mut self,
         epoch: Epoch,
@@ -203,7 +202,7 @@ impl Agent {
         }
     }
 
-    /// What the task has written down goes to the controller, while it runs.
+    /// The checkpoint of a running task is sent to the server.
     pub(super) fn keep(&mut self, epoch: Epoch, site: &mut Site<'_>) {
         let Some(task) = self.tasks.get(&epoch).filter(|task| task.is_running) else { return };
         let tree = TreeId::made_up(&format!("{epoch} {} {}", task.order.rank, site.now.0));
@@ -225,7 +224,7 @@ impl Agent {
             (Signal::Terminate, false) => nature.gives_up.map(|after| (after, Exit::Stopped)),
             (Signal::Kill, _) => Some((nature.dies, Exit::Signal(9))),
         };
-        // It may be about to end by itself: then that comes first.
+        // It may be about to end by itself, in which case that comes first.
         if let Some((after, exit)) = reaction
             && (!task.is_running || site.now + after < task.due_at)
         {

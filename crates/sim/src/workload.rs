@@ -1,10 +1,10 @@
-//! What users want, drawn before anything happens: so it does not depend on what the system does.
+//! What users request, drawn before anything happens, so that it does not depend on what the system does.
 //!
-//! Bursts with a day's rhythm, run times with a heavy tail, gangs, cancels, resubmits, changed and recreated
-//! clusters, and a share of requests that must be refused.
+//! There are bursts with a daily rhythm, run times with a heavy tail, multi-node jobs, cancels, resubmits, changed and
+//! recreated clusters, and a share of requests that must be refused.
 
+mod clusters;
 mod commands;
-mod pools;
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,19 @@ use muster_core::model::{
 use muster_core::time::Span;
 use sha2::{Digest, Sha256};
 
+use clusters::{CLUSTERS, ClusterPlan, WORKSPACES};
 pub(crate) use commands::{Command, End};
-use pools::{POOLS, PoolPlan, WORKSPACES};
 
 use crate::chance::{Chance, Stream};
 use crate::clock::{DAY, HOUR, Moment, minutes};
 
-/// With the floods a fifth above what the tests ask for, since some are refused when their cluster is away.
+/// Together with the floods a fifth more than the tests ask for, because some are refused while their cluster is
+/// deleted.
 const JOBS_PER_DAY: u32 = 37;
-/// The urgent jobs with which one user floods a pool at once.
+/// The number of urgent jobs with which one user floods a cluster at once.
 const FLOOD: u32 = 40;
 
-/// One thing that one user wants.
+/// One request of one user.
 #[derive(Debug, Clone)]
 pub(crate) struct UserRequest {
     pub(crate) at: Moment,
@@ -53,7 +54,7 @@ pub(crate) enum Act {
         workspace: usize,
         name: String,
     },
-    /// Limits of the region that all pools are in; `None` lifts one.
+    /// Sets limits of the region that all clusters are in; `None` removes one.
     SetQuota {
         limits: BTreeMap<QuotaName, Option<u64>>,
     },
@@ -69,9 +70,9 @@ pub(crate) struct Submit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Asked again until it is accepted.
+    /// Repeated until it is accepted.
     AcceptedAtLast,
-    /// Whatever the answer is, it may be right: it depends on what else is going on.
+    /// Any answer may be right, because it depends on what else is going on.
     AnyAnswer,
     Refused,
 }
@@ -84,7 +85,7 @@ pub(crate) fn workspaces() -> impl Iterator<Item = WorkspaceKey> {
     (0..WORKSPACES.len()).map(workspace_key)
 }
 
-/// Who asks: a few users per workspace.
+/// The caller: one of a few users per workspace.
 pub(crate) fn caller(workspace: usize, name: &str) -> Caller {
     let user = name.bytes().map(usize::from).sum::<usize>() % 3;
     Caller {
@@ -93,7 +94,7 @@ pub(crate) fn caller(workspace: usize, name: &str) -> Caller {
     }
 }
 
-/// Everything that is wanted in `days` days, in no particular order.
+/// All requests of `days` days, in no particular order.
 pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<UserRequest> {
     let chance = Chance::new(seed, Stream::Workload);
     let mut drawing = Drawing { chance, days, has_faults, user_requests: vec![] };
@@ -107,11 +108,11 @@ pub(crate) fn plan(seed: u64, days: u32, has_faults: bool) -> Vec<UserRequest> {
     drawing.user_requests
 }
 
-/// Gives every cluster its first shape back, so that every job that waits can run.
+/// Resets every cluster to its first settings, so that every waiting job can run.
 pub(crate) fn heal(at: Moment) -> Vec<UserRequest> {
     let expect = Expect::AcceptedAtLast;
-    let pools = POOLS.iter().map(|pool| UserRequest { at, act: pool.put(), expect });
-    std::iter::once(UserRequest { at, act: lift_limits(), expect }).chain(pools).collect()
+    let clusters = CLUSTERS.iter().map(|cluster| UserRequest { at, act: cluster.put(), expect });
+    std::iter::once(UserRequest { at, act: lift_limits(), expect }).chain(clusters).collect()
 }
 
 fn lift_limits() -> Act {
@@ -120,10 +121,10 @@ fn lift_limits() -> Act {
 }
 
 pub(crate) fn tear_down(at: Moment) -> Vec<UserRequest> {
-    let delete = |pool: &PoolPlan| pool.delete();
-    POOLS
+    let delete = |cluster: &ClusterPlan| cluster.delete();
+    CLUSTERS
         .iter()
-        .map(|pool| UserRequest { at, act: delete(pool), expect: Expect::AcceptedAtLast })
+        .map(|cluster| UserRequest { at, act: delete(cluster), expect: Expect::AcceptedAtLast })
         .collect()
 }
 
@@ -139,12 +140,12 @@ impl Drawing {
         self.user_requests.push(UserRequest { at, act, expect });
     }
 
-    /// The last ten minutes are left free, so that what was asked for is asked before the end.
+    /// The last ten minutes are left free, so that every request is made before the end.
     fn end(&self) -> Moment {
         Moment(DAY.0 * u64::from(self.days) - minutes(10).0)
     }
 
-    /// A moment of one of the days: work hours are busy, nights are not.
+    /// A moment of one of the days: working hours are busy, nights are not.
     fn moment(&mut self) -> Moment {
         const HOURS: [(u64, u64); 24] = {
             let mut hours = [(1, 0); 24];
@@ -172,8 +173,8 @@ impl Drawing {
             let act = Act::CreateWorkspace { workspace };
             self.want(Moment(Span::seconds(1).0), act, Expect::AcceptedAtLast);
         }
-        for pool in &POOLS {
-            self.want(Moment(Span::seconds(30).0), pool.put(), Expect::AcceptedAtLast);
+        for cluster in &CLUSTERS {
+            self.want(Moment(Span::seconds(30).0), cluster.put(), Expect::AcceptedAtLast);
         }
     }
 
@@ -183,40 +184,41 @@ impl Drawing {
         while drawn < wanted {
             let at = self.moment();
             let (least, most) = self.chance.weighted(&[(50, (1, 1)), (35, (2, 5)), (15, (6, 25))]);
-            let pool = pools::draw(&mut self.chance);
+            let cluster = clusters::draw(&mut self.chance);
             for _ in 0..self.chance.number(least, most) {
                 drawn += 1;
-                self.submit_job(at, pool, drawn);
+                self.submit_job(at, cluster, drawn);
             }
         }
     }
 
-    fn submit_job(&mut self, at: Moment, pool: &PoolPlan, number: u32) {
-        let nodes = self.chance.weighted(&[(70, 1), (15, 2), (10, 3), (5, 4)]).min(pool.nodes_max);
+    fn submit_job(&mut self, at: Moment, cluster: &ClusterPlan, number: u32) {
+        let nodes =
+            self.chance.weighted(&[(70, 1), (15, 2), (10, 3), (5, 4)]).min(cluster.nodes_max);
         let command = Command::draw(&mut self.chance, self.has_faults);
-        // Whatever hangs must have one.
+        // A job that hangs must have a time limit.
         let is_limited = self.chance.permille(40) || command.end == End::Hang;
         let timeout = is_limited.then(|| command.time_limit());
-        let name = format!("{}-{number:05}", pool.name);
-        let (priority, share) = (self.priority(), self.share(pool));
-        let spec = JobSpec { timeout, priority, share, ..spec(pool.name, nodes, command) };
-        let submit = submit(pool.workspace, &name, spec);
+        let name = format!("{}-{number:05}", cluster.name);
+        let (priority, share) = (self.priority(), self.share(cluster));
+        let spec = JobSpec { timeout, priority, share, ..spec(cluster.name, nodes, command) };
+        let submit = submit(cluster.workspace, &name, spec);
         self.want(at, submit.clone(), Expect::AnyAnswer);
         match self.chance.below(100) {
-            0..12 => self.cancel(at, pool, name),
+            0..12 => self.cancel(at, cluster, name),
             12..17 => {
                 let again = self.later(at, Span::seconds(1), minutes(120));
                 self.want(again, submit, Expect::AnyAnswer);
             }
             17..19 => {
                 let again = self.later(at, Span::seconds(1), minutes(120));
-                let other = spec_of_another(pool.name, nodes);
-                let other = self::submit(pool.workspace, &name, other);
+                let other = spec_of_another(cluster.name, nodes);
+                let other = self::submit(cluster.workspace, &name, other);
                 self.want(again, other, Expect::AnyAnswer);
             }
-            // In one breath, so that all three can be one batch.
+            // At the same instant, so that all three can be in one batch.
             19 => {
-                let cancel = Act::CancelJob { workspace: pool.workspace, name };
+                let cancel = Act::CancelJob { workspace: cluster.workspace, name };
                 self.want(at, cancel, Expect::AnyAnswer);
                 self.want(at, submit, Expect::AnyAnswer);
             }
@@ -224,19 +226,19 @@ impl Drawing {
         }
     }
 
-    /// Every ten days one user wants everything first.
+    /// Every ten days one user submits a flood of urgent jobs.
     fn flood(&mut self) {
         for flood in 0..self.days / 10 {
             let at = self.moment();
-            let pool = pools::draw(&mut self.chance);
-            let user = caller(pool.workspace, &format!("flood-{flood}-0"));
+            let cluster = clusters::draw(&mut self.chance);
+            let user = caller(cluster.workspace, &format!("flood-{flood}-0"));
             let names = (0..).map(|number| format!("flood-{flood}-{number}"));
-            let names = names.filter(|name| caller(pool.workspace, name) == user);
+            let names = names.filter(|name| caller(cluster.workspace, name) == user);
             for name in names.take(FLOOD as usize) {
                 let command = Command::draw(&mut self.chance, false);
-                let urgent = spec(pool.name, 1, command);
+                let urgent = spec(cluster.name, 1, command);
                 let urgent = JobSpec { priority: Priority::High, ..urgent };
-                self.want(at, submit(pool.workspace, &name, urgent), Expect::AnyAnswer);
+                self.want(at, submit(cluster.workspace, &name, urgent), Expect::AnyAnswer);
             }
         }
     }
@@ -245,14 +247,14 @@ impl Drawing {
         self.chance.weighted(&[(1, Priority::Low), (7, Priority::Medium), (2, Priority::High)])
     }
 
-    /// Most take whole nodes; some share them.
-    fn share(&mut self, pool: &PoolPlan) -> ShareRequest {
+    /// Most jobs take whole nodes; some share them.
+    fn share(&mut self, cluster: &ClusterPlan) -> ShareRequest {
         let vcpus = self.chance.weighted(&[(15, None), (2, Some(1)), (2, Some(2)), (1, Some(3))]);
-        let vcpus = vcpus.filter(|_| pool.tier == Tier::Dedicated);
+        let vcpus = vcpus.filter(|_| cluster.tier == Tier::Dedicated);
         ShareRequest { vcpus, ..ShareRequest::default() }
     }
 
-    /// Someone limits the region for some hours.
+    /// Limits the region for some hours.
     fn limit_quota(&mut self) {
         for _ in 0..self.days.div_ceil(3) {
             let at = self.moment();
@@ -264,25 +266,25 @@ impl Drawing {
             self.want(at, set(Some(vcpus)), Expect::AnyAnswer);
             self.want(back, set(None), Expect::AnyAnswer);
         }
-        // A restored backup remembers limits that were lifted since.
+        // A restored backup has limits that were removed since.
         for _ in 0..self.days {
             let at = self.moment();
             self.want(at, lift_limits(), Expect::AnyAnswer);
         }
     }
 
-    fn cancel(&mut self, at: Moment, pool: &PoolPlan, name: String) {
+    fn cancel(&mut self, at: Moment, cluster: &ClusterPlan, name: String) {
         let (least, most) = self.chance.weighted(&[(2, (1, 5)), (4, (5, 300)), (2, (300, 3_600))]);
         let at = self.later(at, Span::seconds(least), Span::seconds(most));
-        self.want(at, Act::CancelJob { workspace: pool.workspace, name }, Expect::AnyAnswer);
+        self.want(at, Act::CancelJob { workspace: cluster.workspace, name }, Expect::AnyAnswer);
     }
 
-    /// Other limits for a while, then the first ones again.
+    /// Changes the limits for a while, then restores them.
     fn change_clusters(&mut self) {
         for _ in 0..2 * self.days {
             let at = self.moment();
-            let pool = pools::draw(&mut self.chance);
-            let nodes_max = self.chance.number(0, 2 * pool.nodes_max);
+            let cluster = clusters::draw(&mut self.chance);
+            let nodes_max = self.chance.number(0, 2 * cluster.nodes_max);
             let nodes_min = self.chance.number(0, nodes_max.min(2));
             let wanted = ClusterPatch {
                 nodes_min: Some(nodes_min),
@@ -290,18 +292,18 @@ impl Drawing {
                 ..ClusterPatch::default()
             };
             let back = self.later(at, minutes(10), minutes(240));
-            self.want(at, pool.change(wanted), Expect::AnyAnswer);
-            self.want(back, pool.change(pool.limits()), Expect::AnyAnswer);
+            self.want(at, cluster.change(wanted), Expect::AnyAnswer);
+            self.want(back, cluster.change(cluster.limits()), Expect::AnyAnswer);
         }
     }
 
     fn recreate_clusters(&mut self) {
-        for pool in POOLS.iter().filter(|pool| pool.is_recreated) {
+        for cluster in CLUSTERS.iter().filter(|cluster| cluster.is_recreated) {
             for _ in 0..self.days.div_ceil(5) {
                 let at = self.moment();
                 let back = self.later(at, Span::seconds(1), minutes(10));
-                self.want(at, pool.delete(), Expect::AnyAnswer);
-                self.want(back, pool.put(), Expect::AcceptedAtLast);
+                self.want(at, cluster.delete(), Expect::AnyAnswer);
+                self.want(back, cluster.put(), Expect::AcceptedAtLast);
             }
         }
     }
@@ -309,20 +311,20 @@ impl Drawing {
     fn ask_for_nonsense(&mut self) {
         for number in 0..3 * self.days {
             let at = self.moment();
-            let pool = pools::draw(&mut self.chance);
-            let act = self.nonsense(pool, number);
+            let cluster = clusters::draw(&mut self.chance);
+            let act = self.nonsense(cluster, number);
             self.want(at, act, Expect::Refused);
         }
     }
 
-    fn nonsense(&mut self, pool: &PoolPlan, number: u32) -> Act {
-        let workspace = pool.workspace;
+    fn nonsense(&mut self, cluster: &ClusterPlan, number: u32) -> Act {
+        let workspace = cluster.workspace;
         let put = |name: &str, wanted: ClusterPatch| Act::PutCluster {
             workspace,
             name: name.to_owned(),
             wanted: Box::new(wanted),
         };
-        let sensible = spec(pool.name, 1, Command { seconds: 5, end: End::Exit(0) });
+        let sensible = spec(cluster.name, 1, Command { seconds: 5, end: End::Exit(0) });
         let name = format!("nonsense-{number}");
         let bad = |spec: JobSpec| self::submit(workspace, &name, spec);
         match self.chance.below(8) {
@@ -348,7 +350,7 @@ fn spec(compute: &str, nodes: u32, command: Command) -> JobSpec {
     JobSpec { nodes, ..JobSpec::new(compute, command.to_string()) }
 }
 
-/// Shorter than any that is drawn, so never by chance the same.
+/// Shorter than any command that is drawn, so never the same by chance.
 fn spec_of_another(compute: &str, nodes: u32) -> JobSpec {
     spec(compute, nodes, Command { seconds: 1, end: End::Exit(0) })
 }

@@ -1,24 +1,25 @@
 //! What a test does on a machine that lacks something it needs.
 //!
-//! Such a test shows nothing, and must not look as if it did. When root runs `make test`, it sets [`REQUIRE_ALL`]: then a test
-//! that lacks something fails. The exceptions are listed in [`Optional`]; their tests print what is missing.
+//! Such a test shows nothing, and must not look as if it did. When root runs `make test`, it sets [`REQUIRE_ALL`]: then
+//! a test that lacks something fails. The exceptions are listed in [`Optional`]; their tests print what is missing.
 
-/// If this variable is set and not empty, everything that tests need must be there.
+/// If this variable is set and not empty, everything that tests need must be present.
 pub const REQUIRE_ALL: &str = "MUSTER_TEST_REQUIRE_ALL";
 
-/// What a kernel or a machine may lack although everything else is required. `.config/nextest.toml` shows the output of the
-/// tests that need it.
+/// What a kernel or a machine may lack although everything else is required. `.config/nextest.toml` shows the output of
+/// the tests that need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Optional {
-    /// A kernel with CONFIG_QFMT_V2 or CONFIG_XFS_QUOTA, and a temporary folder on a file system mounted with `prjquota`.
+    /// A kernel with CONFIG_QFMT_V2 or CONFIG_XFS_QUOTA, and a temporary folder on a file system mounted with
+    /// `prjquota`.
     ProjectQuotas,
     /// The first version of cgroups, which newer systems do not mount.
     CgroupsV1,
-    /// An address of the machine's own beside the loopback one.
+    /// An address of the machine other than loopback.
     OwnAddress,
 }
 
-/// For a test that ends early because something is missing: says so, or fails where everything is required.
+/// For a test that ends early because something is missing: prints that, or fails if everything is required.
 #[track_caller]
 pub fn skip_or_fail(missing: &str) {
     eprintln!("skipped: {missing}");
@@ -26,7 +27,7 @@ pub fn skip_or_fail(missing: &str) {
     assert!(!is_required, "{missing}; {REQUIRE_ALL} is set, so this must not be missing");
 }
 
-/// For a test that ends early because of something that may be missing anywhere: says so.
+/// For a test that ends early because of something that may be missing anywhere: prints that.
 pub fn skip(lacks: Optional, missing: &str) {
     eprintln!("skipped ({lacks:?}): {missing}");
 }
@@ -37,7 +38,7 @@ mod tests {
 
     use super::*;
 
-    /// Not a test of its own: the run below.
+    /// This is not a test by itself: the next test runs it.
     #[test]
     fn one_that_lacks_something() {
         if std::env::var_os("MUSTER_TESTING_INSIDE").is_some() {

@@ -24,7 +24,7 @@ impl Fleet {
         self.agents.keys().copied().collect()
     }
 
-    /// Those that run something.
+    /// The agents that run something.
     pub(crate) fn busy_ids(&self) -> Vec<AgentId> {
         let busy = self.agents.iter().filter(|(_, agent)| !agent.tasks.is_empty());
         busy.map(|(id, _)| *id).collect()
@@ -41,7 +41,7 @@ impl Fleet {
         id
     }
 
-    /// The agent and all that it ran are gone at once. Gives back what is on its disk.
+    /// Ends the agent and everything that it ran at once, and returns the journal on its disk.
     pub(crate) fn power_off(&mut self, id: AgentId, site: &mut Site<'_>) -> Vec<Record> {
         site.network.forget(id);
         let Some(agent) = self.agents.remove(&id) else { return Vec::new() };
@@ -53,7 +53,7 @@ impl Fleet {
         agent.journal
     }
 
-    /// What every quiet agent would say now.
+    /// What every quiet agent would report now.
     pub(crate) fn beat(&mut self, now: Moment) -> Vec<SentReport> {
         let quiet = self.agents.values_mut().filter(|agent| agent.is_quiet);
         quiet.map(|agent| agent.next_report(now, true)).collect()
@@ -72,7 +72,7 @@ impl Fleet {
         }
     }
 
-    /// Something is amiss: these agents are not quiet any more, and report within `most`.
+    /// There is a problem: these agents are not quiet any more, and report within `most`.
     pub(crate) fn disturb(
         &mut self,
         ids: &[AgentId],
@@ -91,7 +91,7 @@ impl Fleet {
         }
     }
 
-    /// Wakes the long poll of an agent for whom there is news. Says whether there was.
+    /// Ends the long poll of an agent if there is news for it, and returns whether there was.
     pub(crate) fn poke(
         &self,
         id: AgentId,
@@ -107,7 +107,7 @@ impl Fleet {
         has_news
     }
 
-    /// Dooms an agent; what it does to it comes with its next write to the journal.
+    /// Lets the next write to an agent's journal fail in this way.
     pub(crate) fn journal_fault(&mut self, id: AgentId, journal_fault: JournalFault) -> bool {
         match self.agents.get_mut(&id) {
             Some(agent) if agent.journal_fault.is_none() => {
@@ -118,7 +118,7 @@ impl Fleet {
         }
     }
 
-    /// Stands still until then: only the agent, or the whole machine.
+    /// Pauses the agent until then, alone or with its whole machine.
     pub(crate) fn pause(
         &mut self,
         id: AgentId,
@@ -138,7 +138,7 @@ impl Fleet {
         site: &mut Site<'_>,
         provider: &mut Provider,
     ) -> Held {
-        // Whatever was on its way to an agent that is gone, or was planned by it, comes to nothing.
+        // Messages to an agent that no longer exists, and events that it planned, have no effect.
         let Some(agent) = self.agents.get_mut(&id) else { return Ok(()) };
         agent.on(event, site)?;
         match agent.status {
@@ -149,7 +149,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// The agent is gone; if its machine is still there, another one comes up on it after a while.
+    /// The agent has ended. If its machine still exists, another agent starts on it after a while.
     pub(crate) fn restart(
         &mut self,
         id: AgentId,
@@ -168,7 +168,7 @@ impl Fleet {
     }
 }
 
-/// The machine has booted, unless it was deleted meanwhile.
+/// The machine has booted, unless it was deleted in the meantime.
 pub(crate) fn on_booted(
     fleet: &mut Fleet,
     provider: &mut Provider,

@@ -1,5 +1,5 @@
-//! Agents that stand still for longer than their lease, and go on as if nothing had been: zombies, until they
-//! look at the clock.
+//! Agents that are paused for longer than their lease and then continue as if nothing had happened. They are zombies
+//! until they check the clock.
 
 use super::{Agent, AgentStatus, SOON};
 use crate::agenda::{AgentEvent, Due, Event};
@@ -9,9 +9,9 @@ use crate::failure::Held;
 
 pub(super) struct Pause {
     until: Moment,
-    /// Whether what it runs stands still too.
+    /// Whether its tasks are paused as well.
     is_whole: bool,
-    /// What happened meanwhile, and will be noticed later.
+    /// What happened during the pause and will be noticed later.
     waiting: Vec<AgentEvent>,
 }
 
@@ -23,14 +23,14 @@ impl Agent {
         self.is_quiet = false;
         self.beat += 1;
         self.pause = Some(Pause { until, is_whole, waiting: Vec::new() });
-        // Longer than the lease: whatever it runs may be given to another node before it is stopped here.
+        // The pause is longer than the lease, so its tasks may be given to another node before they are stopped here.
         for (epoch, task) in &self.tasks {
             site.oracle.processes.excuse(*epoch, task.rank());
         }
         site.agenda.plan(until, Event::Agent(self.id, AgentEvent::Resume));
     }
 
-    /// The event, unless the agent stands still: then it is kept for later.
+    /// Returns the event, unless the agent is paused: then it is kept for later.
     pub(super) fn unless_paused(
         &mut self,
         event: AgentEvent,
@@ -40,7 +40,7 @@ impl Agent {
         if matches!(event, AgentEvent::Resume) && site.now >= pause.until {
             return Ok(Some(event));
         }
-        // The process ends all the same; its agent will see that later.
+        // The process ends anyway; its agent will notice later.
         if let AgentEvent::Task { epoch, plan, due: Due::Exit(exit) } = &event
             && !pause.is_whole
             && let Some(task) = self.tasks.get(epoch)
@@ -53,7 +53,7 @@ impl Agent {
         Ok(None)
     }
 
-    /// It looks at the clock first, as the real one does in every turn of its loop.
+    /// It checks the clock first, as the real agent does in every iteration of its loop.
     pub(super) fn resume(&mut self, site: &mut Site<'_>) -> Held {
         let Some(pause) = self.pause.take() else { return Ok(()) };
         self.tick_at = None;

@@ -16,8 +16,8 @@ const DAYS: u32 = 30;
 /// How many seeds are simulated between two records: a minute or so on two cores.
 const CHUNK: u64 = 64;
 
-/// What is to be simulated, how much of it is done, and which seeds have failed. The record has these numbers, in this
-/// order.
+/// What is to be simulated, how much of it is done, and which seeds have failed. The record contains these numbers in
+/// this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Soak {
     first: u64,
@@ -27,7 +27,7 @@ struct Soak {
     failed: Vec<u64>,
 }
 
-/// What the caller asks for; whatever is not said is drawn or usual.
+/// What the caller asks for. What is left out is drawn or has a default.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     first: Option<u64>,
@@ -36,7 +36,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// By the names that `make soak` has for them.
+    /// Uses the names that `make soak` has for the arguments.
     fn parse([first, seeds, days]: [&str; 3]) -> Result<Asked, String> {
         let number = |name: &str, text: &str, least: u64, most: u64| match text {
             "" => Ok(None),
@@ -82,7 +82,7 @@ impl Soak {
         soak.is_sound().then_some(soak)
     }
 
-    /// What was begun and not finished, or else what is asked for.
+    /// Resumes an unfinished soak, or begins the requested one.
     fn resume(record: &Path, drawn: u64, asked: Asked) -> Result<Soak, String> {
         let Ok(text) = std::fs::read_to_string(record) else {
             return Ok(asked.begin(drawn));

@@ -1,6 +1,6 @@
-//! The bill of one node: its lines must tile its life, without gap or overlap, and each must say what the
-//! node was doing. Time spent on an attempt is posted when the attempt is over, which can be after the node
-//! is gone: so lines may come in any order.
+//! The bill of one node: its lines must cover its life without gap or overlap, and each must agree with what the node
+//! was doing. Time spent on an attempt is posted when the attempt is over, which can be after the node was deleted, so
+//! lines may arrive in any order.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::failure::{Held, promise};
 #[derive(Debug, Clone)]
 pub(super) struct Bill {
     price_micro_usd_per_hour: u64,
-    /// When the meter first ran, and when the node was gone.
+    /// When the meter first ran. `end` is when the node was deleted.
     begin: Option<Wall>,
     end: Option<Wall>,
-    /// How much of the node has been billed from this moment on, up to the next. Neighbours differ.
+    /// How much of the node has been billed from this moment up to the next. Neighbouring values differ.
     levels: BTreeMap<Wall, u32>,
-    /// What the node was doing, oldest first, from the end of the first piece on.
+    /// What the node was doing, oldest first, since the end of the settled part.
     phases: Vec<(Wall, NodePhase)>,
 }
 
@@ -78,7 +78,7 @@ impl Bill {
         }
     }
 
-    /// Whether the node is gone.
+    /// Whether the node is deleted.
     pub(super) fn is_final(&self) -> bool {
         self.end.is_some()
     }
@@ -93,12 +93,12 @@ impl Bill {
         }
     }
 
-    /// Whether the node was doing what the line says, all the time.
+    /// Whether the node was doing what the line says, the whole time.
     fn is_true(&self, line: &LedgerLine) -> bool {
         let expected = match line.category {
             Category::Start => NodePhase::Booting,
             Category::Prepare | Category::Run => NodePhase::Leased,
-            // What is left of a node that others hold a part of.
+            // The idle rest of a node of which jobs hold a part.
             Category::Idle if line.part < Part::WHOLE => NodePhase::Leased,
             Category::Idle | Category::Floor => NodePhase::Idle,
             Category::Stop => NodePhase::Leaving,
@@ -112,7 +112,7 @@ impl Bill {
             .all(|(_, phase)| *phase == expected)
     }
 
-    /// What is wholly billed from the beginning on is settled.
+    /// What is completely billed from the beginning is settled and can be forgotten.
     fn forget_phases(&mut self) {
         let mut levels = self.levels.iter();
         let first = levels
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Booting from 10, leased from 20, lost at 30, gone at 40.
+    /// Booting from 10, leased from 20, lost at 30, deleted at 40.
     fn bill() -> Bill {
         let phases = [(10, NodePhase::Booting), (20, NodePhase::Leased), (30, NodePhase::Unusable)];
         Bill {
@@ -176,7 +176,7 @@ mod tests {
     fn a_wrong_line_is_seen() {
         let wrong = [
             ("before the meter ran", line(Category::Start, 9, 20)),
-            ("after it was gone", line(Category::Unusable, 30, 41)),
+            ("after it was deleted", line(Category::Unusable, 30, 41)),
             ("of no length", line(Category::Start, 10, 10)),
             (
                 "at another price",

@@ -18,11 +18,11 @@ pub(crate) struct Counts {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) canceled: u64,
-    /// Went back to the queue after a node was lost.
+    /// Returned to the queue after a node was lost.
     pub(crate) retried: u64,
-    /// What attempts kept for the next one.
+    /// Files that attempts saved for the next one.
     pub(crate) trees: u64,
-    /// Were submitted, and a restored backup did not know them.
+    /// Were submitted, but are not in a restored backup.
     pub(crate) forgotten: u64,
 }
 
@@ -35,11 +35,11 @@ struct Track {
     /// The attempt that is not over.
     live: Option<Epoch>,
     last: Epoch,
-    /// Attempts that ended because a node was lost, evictions left out.
+    /// Attempts that ended because a node was lost, not counting evictions.
     lost: u32,
     is_canceling: bool,
     ended: Option<JobPhase>,
-    /// What is kept for the next attempt, by rank.
+    /// The files that are kept for the next attempt, by rank.
     left: BTreeMap<u32, TreeId>,
 }
 
@@ -71,10 +71,10 @@ impl Jobs {
             left: BTreeMap::new(),
         };
         let before = self.tracks.insert(job.id, track);
-        promise(before.is_none(), || format!("{} was given out twice", job.id))
+        promise(before.is_none(), || format!("{} was used twice", job.id))
     }
 
-    /// Gives back the epoch that was granted, if one was.
+    /// Returns the epoch that was granted, if any.
     pub(super) fn on_changed(&mut self, event: JobEvent, job: &Job) -> Held<Option<Epoch>> {
         let Some(track) = self.tracks.get_mut(&job.id) else {
             return Err(Broken(format!("{} changed before it was submitted", job.id)));
@@ -127,10 +127,10 @@ impl Jobs {
         })
     }
 
-    /// Only the live attempt leaves anything: nothing of an older one comes in its place.
+    /// Only the live attempt saves files: those of an older one never replace them.
     pub(super) fn on_saved(&mut self, saved: &SavedTree) -> Held {
         let Some(track) = self.tracks.get_mut(&saved.job) else {
-            return Err(Broken(format!("{saved:?} is of no job")));
+            return Err(Broken(format!("{saved:?} belongs to no job")));
         };
         let is_live = track.live == Some(saved.epoch)
             && track.attempts == saved.attempt
@@ -151,7 +151,7 @@ impl Jobs {
         self.tracks.get(&job).filter(|track| track.ended.is_some()).map(|track| track.last)
     }
 
-    /// A process may run only for an attempt that is not over, and only what was ordered.
+    /// A process may run only for an attempt that is not over, and only as assigned.
     pub(super) fn check_assignment(&self, job: JobId, assignment: &Assignment) -> Held {
         let Some(track) = self.tracks.get(&job) else {
             return Err(Broken(format!("{} runs for no job", assignment.epoch)));
@@ -164,7 +164,7 @@ impl Jobs {
             && track.nodes == assignment.nodes
             && track.attempts == assignment.attempt
             && assignment.rank < assignment.nodes;
-        promise(is_as_assigned, || format!("{job} was ordered as {assignment:?}"))
+        promise(is_as_assigned, || format!("{job} was assigned as {assignment:?}"))
     }
 
     pub(super) fn by_name(&self, workspace: WorkspaceId, name: &str) -> Option<(JobId, &SpecHash)> {
@@ -172,14 +172,14 @@ impl Jobs {
         self.tracks.get(id).map(|track| (*id, &track.spec))
     }
 
-    /// The store is back to what it was when `then` was copied.
+    /// The store is back to the state when `then` was copied.
     pub(super) fn roll_back(&mut self, then: &Jobs) {
         let forgotten = self.counts.submitted + self.counts.forgotten - then.counts.submitted;
         *self = then.clone();
         self.counts.forgotten = forgotten;
     }
 
-    /// Whether a cancel that was accepted is, or was, on its way.
+    /// Whether an accepted cancel is, or was, under way.
     pub(super) fn is_canceling(&self, job: JobId) -> bool {
         let track = self.tracks.get(&job);
         track.is_some_and(|track| track.is_canceling || track.ended.is_some())
@@ -189,7 +189,7 @@ impl Jobs {
         self.acknowledged.insert(job);
     }
 
-    /// Every job that a client was told of, and how it ended if it has.
+    /// Every acknowledged job, and how it ended if it has.
     pub(super) fn acknowledged(&self) -> impl Iterator<Item = (JobId, Option<JobPhase>)> {
         let ended = |id| self.tracks.get(id).and_then(|track| track.ended);
         self.acknowledged.iter().map(move |id| (*id, ended(id)))

@@ -1,5 +1,5 @@
-//! Promises about nodes and their bill: names are never used twice, pools stay within their maximum, and the
-//! ledger's lines tile the life of every node and say what it was doing.
+//! Promises about nodes and their bill: names are never reused, clusters do not exceed their maximum, and the lines of
+//! the ledger cover the life of every node and agree with what it was doing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use muster_core::time::Wall;
 use super::bill::Bill;
 use crate::failure::{Broken, Held, promise};
 
-/// Node time and cost, added up by category.
+/// Node time and cost by category.
 pub(crate) type Sums = BTreeMap<Category, Cost>;
 
 #[derive(Clone)]
@@ -26,10 +26,10 @@ struct Track {
 struct ClusterBounds {
     nodes_max: u32,
     nodes: BTreeSet<NodeId>,
-    /// How many there may be: more than the maximum only while it was lowered under them.
+    /// How many nodes there may be: more than the maximum only if it was lowered below their number.
     ceiling: usize,
     is_deleting: bool,
-    /// Nothing is created before.
+    /// No node is created before this time.
     backoff_until: Wall,
 }
 
@@ -43,34 +43,36 @@ impl ClusterBounds {
 pub(super) struct Nodes {
     tracks: BTreeMap<NodeId, Track>,
     names: BTreeSet<std::sync::Arc<str>>,
-    pools: BTreeMap<ClusterId, ClusterBounds>,
-    /// What the lines of attempts that are not over say about their outcome.
+    bounds: BTreeMap<ClusterId, ClusterBounds>,
+    /// The outcomes in the lines of attempts that are not over.
     said: BTreeMap<Epoch, Vec<AttemptOutcome>>,
-    /// Nodes whose time went into an attempt that is not over.
+    /// Nodes with time spent on an attempt that is not over.
     serving: BTreeSet<(NodeId, Epoch)>,
     /// Attempts whose bill is closed.
     closed: BTreeSet<Epoch>,
     pub(super) sums: Sums,
-    /// Nodes whose create call was said to have worked.
+    /// Nodes whose create call was reported as successful.
     created: BTreeSet<NodeId>,
 }
 
 impl Nodes {
     pub(super) fn on_cluster(&mut self, cluster: &Cluster) -> Held {
         if cluster.phase == ClusterPhase::Gone {
-            let left = self.pools.remove(&cluster.id).map_or(0, |pool| pool.nodes.len());
-            return promise(left == 0, || format!("{} went before {left} nodes", cluster.name));
+            let left = self.bounds.remove(&cluster.id).map_or(0, |bounds| bounds.nodes.len());
+            return promise(left == 0, || {
+                format!("{} was deleted before {left} nodes", cluster.name)
+            });
         }
-        let pool = self.pools.entry(cluster.id).or_default();
-        pool.nodes_max = cluster.spec.scale.nodes_max;
-        pool.backoff_until = cluster.backoff.until;
-        pool.is_deleting = cluster.phase == ClusterPhase::Deleting;
-        pool.ceiling = pool.nodes.len().max(pool.nodes_max as usize);
+        let bounds = self.bounds.entry(cluster.id).or_default();
+        bounds.nodes_max = cluster.spec.scale.nodes_max;
+        bounds.backoff_until = cluster.backoff.until;
+        bounds.is_deleting = cluster.phase == ClusterPhase::Deleting;
+        bounds.ceiling = bounds.nodes.len().max(bounds.nodes_max as usize);
         Ok(())
     }
 
     pub(super) fn is_deleting(&self, cluster: ClusterId) -> bool {
-        self.pools.get(&cluster).is_some_and(|pool| pool.is_deleting)
+        self.bounds.get(&cluster).is_some_and(|bounds| bounds.is_deleting)
     }
 
     pub(super) fn on_node(&mut self, event: NodeEvent, node: &Node, wall: Wall) -> Held {
@@ -79,27 +81,31 @@ impl Nodes {
         }
         if event == NodeEvent::Created {
             promise(self.created.contains(&node.id), || {
-                format!("{} is taken for created, and was not", node.name)
+                format!("{} counts as created, but was not", node.name)
             })?;
         }
         let Some(track) = self.tracks.get_mut(&node.id) else {
             return Err(Broken(format!("{} was never requested: {event:?}", node.name)));
         };
-        promise(!track.bill.is_final(), || format!("{} was gone, and then {event:?}", node.name))?;
+        promise(!track.bill.is_final(), || {
+            format!("{} was deleted, and then {event:?}", node.name)
+        })?;
         track.bill.on_node(node, wall);
         if event == NodeEvent::Granted {
             self.serving.extend(node.leases().last().map(|lease| (node.id, lease.epoch)));
         }
         if node.phase() == NodePhase::Gone {
-            if let Some(pool) = self.pools.get_mut(&node.cluster) {
-                pool.nodes.remove(&node.id);
-                pool.settle();
+            if let Some(bounds) = self.bounds.get_mut(&node.cluster) {
+                bounds.nodes.remove(&node.id);
+                bounds.settle();
             }
             if track.bill.is_whole() {
                 self.tracks.remove(&node.id);
             } else {
                 let is_owed = is_serving(&self.serving, node.id);
-                promise(is_owed, || format!("{} is gone, a gap in {:?}", node.name, track.bill))?;
+                promise(is_owed, || {
+                    format!("{} is deleted, with a gap in {:?}", node.name, track.bill)
+                })?;
             }
         }
         Ok(())
@@ -109,7 +115,7 @@ impl Nodes {
         self.created.insert(node);
     }
 
-    /// The store is back to what it was when `then` was copied, but names stay used.
+    /// The store is back to the state when `then` was copied, but names remain used.
     pub(super) fn roll_back(&mut self, then: &Nodes) {
         let names = std::mem::take(&mut self.names);
         let created = std::mem::take(&mut self.created);
@@ -122,19 +128,19 @@ impl Nodes {
         promise(self.names.insert(node.name.clone()), || {
             format!("the node name {} is used again", node.name)
         })?;
-        let Some(pool) = self.pools.get_mut(&node.cluster) else {
+        let Some(bounds) = self.bounds.get_mut(&node.cluster) else {
             return Err(Broken(format!("{} was requested for no cluster", node.name)));
         };
-        promise(pool.backoff_until <= wall, || {
+        promise(bounds.backoff_until <= wall, || {
             format!("{} is requested before the pause after a failure is over", node.name)
         })?;
-        pool.nodes.insert(node.id);
-        promise(pool.nodes.len() <= pool.nodes_max as usize, || {
-            format!("{} is one more than {}", node.name, pool.nodes_max)
+        bounds.nodes.insert(node.id);
+        promise(bounds.nodes.len() <= bounds.nodes_max as usize, || {
+            format!("{} is one more than {}", node.name, bounds.nodes_max)
         })?;
         let track = Track { cluster: node.cluster, bill: Bill::new(node.price_micro_usd_per_hour) };
         let before = self.tracks.insert(node.id, track);
-        promise(before.is_none(), || format!("{} was given out twice", node.id))
+        promise(before.is_none(), || format!("{} was used twice", node.id))
     }
 
     pub(super) fn on_ledger(&mut self, line: &LedgerLine, wall: Wall) -> Held {
@@ -154,13 +160,13 @@ impl Nodes {
         Ok(())
     }
 
-    /// The lines of an attempt say what became of it.
+    /// The lines of an attempt agree with its outcome.
     pub(super) fn on_attempt_ended(&mut self, record: &AttemptRecord) -> Held {
         self.closed.insert(record.epoch);
         let said = self.said.remove(&record.epoch).unwrap_or_default();
         let is_same = said.iter().all(|outcome| *outcome == record.outcome);
         promise(is_same, || {
-            format!("{} came to {:?}, its bill says {said:?}", record.epoch, record.outcome)
+            format!("{} ended as {:?}, but its bill says {said:?}", record.epoch, record.outcome)
         })?;
         for member in &record.members {
             self.serving.remove(&(member.node, record.epoch));
@@ -174,23 +180,25 @@ impl Nodes {
         Ok(())
     }
 
-    /// Nodes whose bill is not closed, for the end, when none may be left.
+    /// A node whose bill is not closed. At the end there may be none.
     pub(super) fn unsettled(&self) -> Option<NodeId> {
         self.tracks.keys().next().copied()
     }
 
-    /// What the provider has must fit into what each pool may have.
+    /// The machines at the provider must not exceed what each cluster may have.
     pub(super) fn check_ceilings(&self, machines: impl Iterator<Item = NodeId>) -> Held {
         let mut counted: BTreeMap<ClusterId, usize> = BTreeMap::new();
         for node in machines {
-            // One that nobody knows is the sweeper's business.
+            // An unknown machine is left to the search for orphans.
             let Some(track) = self.tracks.get(&node) else { continue };
             *counted.entry(track.cluster).or_default() += 1;
         }
         for (cluster, count) in counted {
-            let ceiling = self.pools.get(&cluster).map_or(0, |pool| pool.ceiling);
+            let ceiling = self.bounds.get(&cluster).map_or(0, |bounds| bounds.ceiling);
             promise(count <= ceiling, || {
-                format!("the provider runs {count} nodes of {cluster}; {ceiling} are the most")
+                format!(
+                    "the provider runs {count} nodes of {cluster}, but at most {ceiling} may exist"
+                )
             })?;
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! The strongest promises, about what really runs: no two attempts of a job have a live process at the same
-//! moment, none outlives the end of its attempt, and what is recorded of a job is what its processes did.
+//! The strongest promises, which are about what really runs: no two attempts of a job have a live process at the same
+//! moment, no process outlives its attempt, and the record of a job agrees with what its processes did.
 //!
-//! Two kinds of processes are let off, because nobody can stop them in time: those of a machine that stood still
-//! for longer than its lease, and those of attempts that a restored backup knows nothing of. What they do must
-//! have no effect; that their ends are not recorded is checked all the same.
+//! Two kinds of processes are excused, because they cannot be stopped in time: those on a machine that was paused for
+//! longer than its lease, and those of attempts that a restored backup does not know. What they do must have no effect;
+//! it is still checked that their ends are not recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,17 @@ use crate::failure::{Broken, Held, promise};
 #[derive(Clone, Default)]
 pub(crate) struct Processes {
     jobs: BTreeMap<Epoch, JobId>,
-    /// The ranks that run, by job and epoch.
+    /// The running ranks, by job and epoch.
     live: BTreeMap<(JobId, Epoch), BTreeSet<u32>>,
-    /// With which code the processes of an attempt ended that ended by themselves.
+    /// The exit codes of processes that ended by themselves, by attempt and rank.
     codes: BTreeMap<Epoch, BTreeMap<u32, i32>>,
-    /// The ranks that have been ready, for attempts of several.
+    /// The ranks that have been ready, for multi-node attempts.
     ready: BTreeMap<Epoch, BTreeSet<u32>>,
     pub(crate) started: u64,
     excused: BTreeSet<(Epoch, u32)>,
     /// Attempts that a restored backup does not know.
     forgotten: BTreeSet<Epoch>,
-    /// Excused processes that were there when their attempt was over, or began after that.
+    /// Excused processes that existed when their attempt was over, or started after that.
     pub(crate) zombies: u64,
 }
 
@@ -35,10 +35,10 @@ impl Processes {
         self.jobs.insert(epoch, job);
     }
 
-    /// Gives back the job, and whether the process is one of those that are let off.
+    /// Returns the job, and whether the process is excused.
     pub(super) fn started(&mut self, assignment: &Assignment) -> Held<(JobId, bool)> {
         let Some(job) = self.jobs.get(&assignment.epoch).copied() else {
-            return Err(Broken(format!("{} runs and was never granted", assignment.epoch)));
+            return Err(Broken(format!("{} runs, but was never granted", assignment.epoch)));
         };
         let is_excused = self.is_excused(assignment.epoch, assignment.rank);
         let all = (job, Epoch(0))..=(job, Epoch(u64::MAX));
@@ -62,7 +62,7 @@ impl Processes {
         Ok((job, is_excused))
     }
 
-    /// A member of several is prepared.
+    /// A member of a multi-node attempt is prepared.
     pub(crate) fn ready(&mut self, epoch: Epoch, rank: u32) {
         self.ready.entry(epoch).or_default().insert(rank);
     }
@@ -71,7 +71,7 @@ impl Processes {
         self.is_forgotten(epoch) || self.excused.contains(&(epoch, rank))
     }
 
-    /// Its machine stands still for longer than its lease.
+    /// Its machine is paused for longer than its lease.
     pub(crate) fn excuse(&mut self, epoch: Epoch, rank: u32) {
         self.excused.insert((epoch, rank));
     }
@@ -81,8 +81,8 @@ impl Processes {
         self.forgotten.contains(&epoch)
     }
 
-    /// The store is back to what it was when `then` was copied: what runs goes on, what was granted since is
-    /// forgotten.
+    /// The store is back to the state when `then` was copied: running processes continue, attempts that were granted
+    /// since are forgotten.
     pub(super) fn roll_back(&mut self, then: &Processes) {
         let since = self.jobs.keys().filter(|epoch| !then.jobs.contains_key(epoch));
         let since: Vec<Epoch> = since.copied().collect();
@@ -97,7 +97,7 @@ impl Processes {
         self.ended(epoch, rank);
     }
 
-    /// A process is gone, and nobody saw how it ended.
+    /// A process has ended without its exit code being seen.
     pub(crate) fn ended(&mut self, epoch: Epoch, rank: u32) {
         let Some(job) = self.jobs.get(&epoch) else { return };
         let key = (*job, epoch);
@@ -121,7 +121,7 @@ impl Processes {
         Ok(())
     }
 
-    /// A job ended: its last attempt must have done what the record says.
+    /// A job has ended: its last attempt must have done what the record says.
     pub(super) fn check_end(&self, job: &Job, last: Epoch) -> Held {
         let none = BTreeMap::new();
         let codes = self.codes.get(&last).unwrap_or(&none);
@@ -135,7 +135,7 @@ impl Processes {
                     *code != 0 && codes.values().any(|seen| seen == code)
                 }
                 Failure::Exit { exit: Exit::TimedOut | Exit::NotStarted { .. }, .. } => true,
-                // Only we end processes by a signal, and that is no failure of theirs.
+                // Only the agent ends processes with a signal, which does not count as a failure.
                 Failure::Exit {
                     exit:
                         Exit::Signal(_)
@@ -145,7 +145,7 @@ impl Processes {
                         | Exit::Data { .. },
                     ..
                 } => false,
-                // No job of the simulation asks for that.
+                // No job of the simulation asks for this.
                 Failure::Evicted { .. } => false,
             },
             JobState::Canceled { .. }

@@ -1,4 +1,4 @@
-//! What goes wrong with a provider's calls: drawn call by call, from streams of their own.
+//! Faults of a provider's calls, drawn call by call from streams of their own.
 
 use muster_core::time::Span;
 
@@ -6,13 +6,13 @@ use crate::chance::{Chance, Stream};
 use crate::clock::{Moment, minutes};
 use crate::faults::Fault;
 
-/// What goes wrong with a create call.
+/// A fault of a create call.
 pub(super) enum CreateFault {
-    /// Refused at once, and nothing is made.
+    /// Refused at once, without creating anything.
     Refused { words: &'static str },
-    /// An error is told, and the machine appears so much later.
+    /// An error is returned, but the machine appears this much later.
     TimedOut { later: Span },
-    /// The call is sent twice, and arrives for the second time so much later.
+    /// The call is sent twice, and arrives for the second time this much later.
     Twice { later: Span },
 }
 
@@ -72,7 +72,7 @@ impl CallFaults {
         }
     }
 
-    /// A boot that takes long, or for ever.
+    /// A boot that takes very long, or never ends.
     pub(super) fn draw_boot(&mut self) -> Option<(Fault, Option<Span>)> {
         if !self.is_on {
             return None;
@@ -86,7 +86,7 @@ impl CallFaults {
         }
     }
 
-    /// Whether a delete call says that it worked and does nothing.
+    /// Whether a delete call reports success but does nothing.
     pub(super) fn is_without_effect(&mut self) -> bool {
         self.is_on && self.deletes.permille(15)
     }

@@ -1,19 +1,19 @@
-//! Just enough CSV: lines of fields, a field in double quotes if it has commas or quotes in it. A quoted field
-//! does not go on over the end of a line: no name or number of a trace does. The csv crate would take an open quote
-//! to the end of the file without an error: see docs/adr/0008.
+//! Just enough CSV: lines of fields, with a field in double quotes if it contains commas or quotes. A quoted field does
+//! not continue on the next line, because no name or number of a trace does. The csv crate would read an open quote to
+//! the end of the file without an error: see docs/adr/0008.
 
 use std::borrow::Cow;
 
 pub(super) type Field<'t> = Cow<'t, str>;
 
-/// The lines that are not empty, with their numbers from 1.
+/// The non-empty lines, with their numbers from 1.
 pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let ends = |byte: &u8| *byte == b'\n';
     let lines = bytes.split(ends).map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     lines.enumerate().map(|(place, line)| (place + 1, line)).filter(|(_, line)| !line.is_empty())
 }
 
-/// Takes a line apart. `None` if its quotes do not match.
+/// Splits a line into fields. `None` if its quotes do not match.
 pub(super) fn split<'t>(line: &'t str, fields: &mut Vec<Field<'t>>) -> Option<()> {
     let mut rest = line;
     loop {

@@ -1,10 +1,10 @@
-//! What the trace would need if every job could start at once, and what that would cost at the least.
+//! What the trace would need if every job could start at once, and the least that this would cost.
 
 use muster_core::time::Span;
 
 use super::Trace;
 
-/// The nodes in use at once if no job ever waited: with this many the maximum does not bind for long.
+/// The number of nodes in use at once if no job ever waited. With this many, the maximum is hardly ever reached.
 pub fn peak(trace: &Trace) -> u32 {
     let mut busy = 0i64;
     let mut peak = 0;
@@ -17,11 +17,11 @@ pub fn peak(trace: &Trace) -> u32 {
     u32::try_from(peak).unwrap_or(u32::MAX).max(largest)
 }
 
-/// The least node time beyond the jobs' own, idle and booting, at which no job ever waits, for someone who
-/// knows the future: level by level of the demand, a gap is bridged by an idle node or by a boot, whichever
-/// is shorter. A setting that lets jobs wait may come below it.
+/// The least node time beyond that of the jobs, idle and booting, with which no job ever waits if the future is known:
+/// at each level of the demand, a gap is bridged by an idle node or by a boot, whichever is shorter. A setting that
+/// lets jobs wait may need less.
 pub fn optimum(trace: &Trace, boot: Span) -> Span {
-    // Free nodes by since when, the last freed last, in runs of equal times: the last is used first.
+    // Free nodes by when they became free, grouped by equal times. The one that was freed last is used first.
     let mut free: Vec<(u64, i64)> = Vec::new();
     let mut spent = 0u128;
     for (at, nodes) in ups_and_downs(trace) {
@@ -47,8 +47,8 @@ pub fn optimum(trace: &Trace, boot: Span) -> Span {
     Span(u64::try_from(spent).unwrap_or(u64::MAX))
 }
 
-/// When how many nodes come into use, or out of it. At one instant those that end come first: their nodes
-/// serve those that begin.
+/// How many nodes begin or end to be in use, and when. Within one instant ends come first, because their nodes serve
+/// the jobs that begin.
 fn ups_and_downs(trace: &Trace) -> Vec<(u64, i64)> {
     let lasting = trace.jobs().iter().filter(|job| job.duration > Span::ZERO);
     let mut moves: Vec<(u64, i64)> = lasting

@@ -1,9 +1,9 @@
 //! The loop of virtual time around the core.
 //!
-//! Within one instant what ends comes first, then nodes that have booted, then what is submitted, and last the
-//! core's own timers: a node serves a job that comes in the very second in which it becomes free or in which
-//! its idle time is up. What the core decides on the way (a node to create or delete, a job to start) is
-//! answered in the same instant, before anything else happens.
+//! Within one instant, jobs that end come first, then nodes that have booted, then submits, and last the core's own
+//! timers: a node can run a job that arrives in the very second in which it becomes free or in which its idle time is
+//! over. What the core decides along the way (a node to create or delete, a job to start) is answered in the same
+//! instant, before anything else happens.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -23,14 +23,14 @@ use super::tally::Tally;
 use super::{Figures, Setting, SettingError, Trace};
 use crate::clock::{ControllerClock, Moment};
 
-/// Longer than any trace: agents of the replay report only when they have news, and no lease may run out.
+/// Longer than any trace: agents of the replay report only when they have news, and no lease may expire.
 const FOREVER: Span = Span::seconds(1_000 * 366 * 24 * 3_600);
-/// An idle time of zero is one tick of the clock, or a node that becomes free would be gone before a job of
-/// the same second comes. The tally leaves that tick out again.
+/// An idle time of zero is one tick of the clock; otherwise a node that becomes free would be deleted before a job of
+/// the same second arrives. The tally subtracts that tick again.
 pub(super) const IDLE_MIN: Span = Span(1);
 const CLUSTER: &str = "pool";
-/// Who submits where the trace does not say: one principal for all of them.
-const NOBODY: &str = "-";
+/// The user of all jobs for which the trace names none.
+const UNNAMED: &str = "-";
 
 pub(super) fn run(
     trace: &Trace,
@@ -43,7 +43,7 @@ pub(super) fn run(
     Ok(replay.tally.figures(trace, setting))
 }
 
-/// What will happen: at one instant in this order, and among equals the older one first.
+/// What will happen: within one instant in this order, and among equal events the older one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     JobEnds(JobId),
@@ -55,7 +55,7 @@ struct Replay<'t, W> {
     boot: Span,
     fair_share: bool,
     callers: Vec<Caller>,
-    /// One for each number of nodes: nothing else differs.
+    /// One specification for each number of nodes, because nothing else differs.
     specs: BTreeMap<u32, Arc<JobSpec>>,
     world: World,
     now: Moment,
@@ -63,9 +63,9 @@ struct Replay<'t, W> {
     agenda: BinaryHeap<Reverse<(Moment, Event)>>,
     /// The row of the trace that is submitted next.
     next_row: usize,
-    /// When the core wants to be asked again.
+    /// When the core has to step again.
     wake: Option<Moment>,
-    /// What the provider and the agents say in this instant.
+    /// What the provider and the agents report in this instant.
     inbox: Vec<Input>,
     tally: Tally,
     watch: W,
@@ -85,7 +85,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
         let settings = Settings { lease: FOREVER, boot_timeout: FOREVER, ..Settings::default() };
         let catalogue = Arc::new(Catalogue::builtin());
         let caller = |user: &str| {
-            let name: Box<str> = if user.is_empty() { NOBODY } else { user }.into();
+            let name: Box<str> = if user.is_empty() { UNNAMED } else { user }.into();
             Caller { object_id: name.clone(), name }
         };
         Replay {
@@ -107,7 +107,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
     }
 
     fn prepare(&mut self, setting: &Setting) -> Result<(), SettingError> {
-        let by = Caller { object_id: NOBODY.into(), name: NOBODY.into() };
+        let by = Caller { object_id: UNNAMED.into(), name: UNNAMED.into() };
         let wanted = cluster_patch(setting);
         let put = Input::PutCluster {
             workspace: workspace(),
@@ -138,7 +138,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
         let job = self.trace.jobs().get(self.next_row);
         let submit = job.map(|job| (Moment(job.submit.0), Next::Submit));
         let tick = self.wake.map(|at| (at.max(self.now), Next::Tick));
-        // Of equal ones the first is taken.
+        // Among equal times the first is chosen.
         [event, submit, tick].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
@@ -150,7 +150,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
                 members_say(&self.world, &mut self.inbox, job, AttemptPhase::Ended(Exit::Code(0)));
             }
             Event::NodeIsUp(node) => {
-                // It may have been let go before it was up.
+                // It may have been deleted before it was up.
                 if let Some(node) = self.world.node(node) {
                     self.inbox.push(report(&node.name, Epoch(0), None));
                 }
@@ -158,7 +158,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
         }
     }
 
-    /// Submits the next row. A job is named by its row, so that no table is needed to find it again.
+    /// Submits the next row. A job is named after its row, so that no table is needed to find it again.
     fn submit(&mut self) {
         let row = self.next_row;
         self.next_row += 1;
@@ -178,7 +178,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
         })));
     }
 
-    /// Lets the core decide, and answers what it decided, until nothing is left to say in this instant.
+    /// Lets the core decide, and answers its decisions, until nothing is left to do in this instant.
     fn settle(&mut self) -> Result<(), SettingError> {
         while !self.inbox.is_empty() {
             let output = step(&mut self.world, &self.inbox, self.clock.now(self.now));
@@ -189,7 +189,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             for change in &output.changes {
                 self.follow(change);
             }
-            // No lease runs out here, so only the wall clock matters.
+            // No lease expires here, so only the wall clock matters.
             self.wake = self.clock.due(Wake { elapsed: None, ..output.wake });
         }
         Ok(())
@@ -232,7 +232,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
         }
     }
 
-    /// The provider says yes at once; a node that it makes needs its boot time.
+    /// The provider accepts at once; a node that it creates needs its boot time.
     fn carry_out(&mut self, effect: EffectId, kind: &EffectKind) {
         match kind {
             EffectKind::CreateNode(order) => {
@@ -262,7 +262,7 @@ fn members_say(world: &World, inbox: &mut Vec<Input>, job: &Job, phase: AttemptP
     }
 }
 
-/// All that a node of the replay has to say. It boots once and has no address, so it names neither.
+/// A report of a node of the replay. It boots once and has no address, so it gives neither.
 fn report(node: &str, epoch: Epoch, phase: Option<AttemptPhase>) -> Input {
     let attempts = phase.map(|phase| AttemptReport::new(epoch, phase)).into_iter().collect();
     let report = Report { boot_id: "".into(), address: "".into(), floor: epoch, attempts };

@@ -7,8 +7,7 @@ use super::driver::IDLE_MIN;
 use super::{Setting, Trace, optimum};
 use crate::clock::Moment;
 
-/// What a setting comes to. Times are exact sums; a job's queue time is from its submission to when it holds
-/// its nodes.
+/// The figures of a setting. Times are exact sums. A job's queue time is from its submit until it holds its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figures {
     pub jobs: usize,
@@ -16,13 +15,13 @@ pub struct Figures {
     pub queue_p50: Span,
     pub queue_p95: Span,
     pub queue_p99: Span,
-    /// Jobs that had to wait. With a maximum that does not bind they waited for a node to boot.
+    /// Jobs that had to wait. If the maximum is not reached, they waited for a node to boot.
     pub jobs_that_waited: usize,
     pub busy: Span,
     pub idle: Span,
     pub boot: Span,
     pub micro_usd: u64,
-    /// Idle and boot time of the clairvoyant optimum at which nobody waits: compare with `idle` + `boot`.
+    /// Idle and boot time of the clairvoyant optimum in which no job waits, to be compared with `idle` + `boot`.
     pub optimum: Span,
 }
 
@@ -31,12 +30,12 @@ impl Figures {
         self.queue_total_us as f64 / 1e6 / self.jobs.max(1) as f64
     }
 
-    /// The share of jobs that met no free node.
+    /// The share of jobs that found no free node.
     pub fn cold_share(&self) -> f64 {
         self.jobs_that_waited as f64 / self.jobs.max(1) as f64
     }
 
-    /// Everything that is paid for.
+    /// Everything that is billed.
     pub fn billed(&self) -> Span {
         Span(self.busy.0 + self.idle.0 + self.boot.0)
     }
@@ -71,7 +70,7 @@ impl Tally {
             Category::Idle | Category::Floor if line.span() <= IDLE_MIN => return,
             Category::Idle | Category::Floor => &mut self.idle,
             Category::Prepare | Category::Stop | Category::Unusable => {
-                unreachable!("jobs start and nodes go at once, and no node is lost: {line:?}")
+                unreachable!("jobs start and nodes end at once, and no node is lost: {line:?}")
             }
         };
         sum.0 += line.span().0;
@@ -97,7 +96,7 @@ impl Tally {
     }
 }
 
-/// The smallest value that at least so many percent do not exceed.
+/// The smallest value that at least this many percent do not exceed.
 fn nearest_rank(sorted: &[Span], percent: usize) -> Span {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.max(1) - 1).copied().unwrap_or(Span::ZERO)

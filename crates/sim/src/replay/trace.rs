@@ -1,7 +1,7 @@
-//! A job trace: what was asked for, when, and how long it turned out to run.
+//! A job trace: what was requested, when, and how long it ran.
 //!
-//! The file is CSV with a header. It comes from anywhere, so everything about it is checked where it enters,
-//! and what is wrong is said with its line, its column, its value and what to do about it.
+//! The file is CSV with a header. It may come from anywhere, so everything about it is checked on input, and each error
+//! names the line, the column, the value and the remedy.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use muster_core::time::Span;
 
 use super::csv;
 
-/// A century: a trace that is longer is in other units.
+/// A century. A longer trace must be in other units.
 const TIME_S_MAX: u64 = 100 * 366 * 24 * 3_600;
-/// Many times the largest public trace; each takes some forty bytes here.
+/// Many times the largest public trace. Each job takes about forty bytes here.
 const JOBS_MAX: usize = 20_000_000;
 const USER_BYTES_MAX: usize = 256;
 const GPUS_MAX: u64 = 1_000_000;
@@ -28,13 +28,13 @@ pub struct Trace {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceJob {
-    /// Since the trace began.
+    /// The time since the trace began.
     pub submit: Span,
     pub duration: Span,
     pub nodes: u32,
     /// Index into the trace's users.
     pub user: u32,
-    /// Where the file has it.
+    /// The line in the file.
     pub line: u32,
 }
 
@@ -49,7 +49,7 @@ pub enum TraceError {
     ColumnTwice { column: String },
     #[error("line 1: the header has the column {column}; the columns are {HEADER}")]
     ColumnUnknown { column: String },
-    #[error("line {line}: it is no UTF-8 text; save the file as UTF-8")]
+    #[error("line {line}: it is not UTF-8 text; save the file as UTF-8")]
     NotText { line: usize },
     #[error("line {line}: a quote is not closed or has text after it; double quotes within quotes")]
     Quotes { line: usize },
@@ -75,7 +75,7 @@ pub enum TraceError {
 
 const HEADER: &str = "submit_s,duration_s,nodes,gpus_per_node,user,group";
 
-/// The columns by their place in the file. `group` may be anything: nothing is decided by it.
+/// The columns by their position in the file. `group` may be anything, because it is not used.
 struct Columns {
     count: usize,
     submit: usize,
@@ -106,7 +106,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// A trace made in place. The jobs must be in the order of their submission.
+    /// A trace from jobs, which must be in the order of their submit.
     pub fn of_jobs(jobs: Vec<TraceJob>, users: Vec<Box<str>>) -> Trace {
         assert!(jobs.is_sorted_by_key(|job| job.submit), "jobs come in the order of submission");
         assert!(jobs.iter().all(|job| (job.user as usize) < users.len()), "every user is named");
@@ -117,7 +117,7 @@ impl Trace {
         &self.jobs
     }
 
-    /// Who submitted: empty where the trace does not say.
+    /// The users who submitted jobs. A name is empty if the trace does not give one.
     pub fn users(&self) -> &[Box<str>] {
         &self.users
     }
@@ -140,7 +140,7 @@ impl Trace {
         let nodes = &fields[columns.nodes];
         let nodes = whole(line, "nodes", nodes, 1, u64::from(CLUSTER_NODES_MAX))?;
         if let Some(gpus) = columns.gpus {
-            // Jobs take whole nodes, so it decides nothing; but text here means that columns were shifted.
+            // Jobs take whole nodes, so it has no effect; but text here means that columns were shifted.
             whole(line, "gpus_per_node", &fields[gpus], 0, GPUS_MAX)?;
         }
         if self.jobs.last().is_some_and(|before| before.submit > submit) {
@@ -204,15 +204,15 @@ fn text(bytes: &[u8], line: usize) -> Result<&str, TraceError> {
     std::str::from_utf8(bytes).map_err(|_| TraceError::NotText { line })
 }
 
-/// Seconds as digits, with decimals if need be; what is finer than a microsecond is cut off.
+/// Seconds as digits, optionally with decimals. Anything finer than a microsecond is cut off.
 fn seconds(line: usize, column: &'static str, value: &str) -> Result<Span, TraceError> {
     let remedy = || format!("give seconds from 0 to {TIME_S_MAX}, such as 90 or 90.5");
     let parts = value.split_once('.');
     let (digits, decimals) = parts.unwrap_or((value, "0"));
     if !is_digits(digits) || !is_digits(decimals) {
-        return Err(bad(line, column, value, "no plain number of seconds", remedy()));
+        return Err(bad(line, column, value, "not a plain number of seconds", remedy()));
     }
-    // More digits than a u64 holds are as much out of range as any other large number.
+    // More digits than a u64 holds are out of range, like any other large number.
     let whole = digits.parse::<u64>().ok().filter(|seconds| *seconds <= TIME_S_MAX);
     let whole = whole.ok_or_else(|| bad(line, column, value, "out of range", remedy()))?;
     let places = decimals.bytes().chain(std::iter::repeat(b'0')).take(6);
@@ -229,7 +229,7 @@ fn whole(
 ) -> Result<u64, TraceError> {
     let remedy = || format!("give a whole number from {min} to {max}");
     if !is_digits(value) {
-        return Err(bad(line, column, value, "no whole number", remedy()));
+        return Err(bad(line, column, value, "not a whole number", remedy()));
     }
     let number = value.parse().ok().filter(|number| (min..=max).contains(number));
     number.ok_or_else(|| bad(line, column, value, "out of range", remedy()))
@@ -298,17 +298,17 @@ mod tests {
         let cases = [
             (
                 "x,1,1,1,,",
-                "line 2, column submit_s: 'x' is no plain number of seconds; give seconds",
+                "line 2, column submit_s: 'x' is not a plain number of seconds; give seconds",
             ),
-            ("0,1,1,1,,\n1,-5,1,1,,", "line 3, column duration_s: '-5' is no plain number"),
-            ("0,1e3,1,1,,", "'1e3' is no plain number of seconds"),
-            ("0,1.,1,1,,", "'1.' is no plain number of seconds"),
-            ("0,.5,1,1,,", "'.5' is no plain number of seconds"),
+            ("0,1,1,1,,\n1,-5,1,1,,", "line 3, column duration_s: '-5' is not a plain number"),
+            ("0,1e3,1,1,,", "'1e3' is not a plain number of seconds"),
+            ("0,1.,1,1,,", "'1.' is not a plain number of seconds"),
+            ("0,.5,1,1,,", "'.5' is not a plain number of seconds"),
             ("0,nan,1,1,,", "'nan'"),
             ("0,99999999999999999999,1,1,,", "is out of range; give seconds from 0 to"),
             ("0,1,0,1,,", "column nodes: '0' is out of range; give a whole number from 1 to 10000"),
-            ("0,1,1.5,1,,", "column nodes: '1.5' is no whole number"),
-            ("0,1,1,gpu,,", "column gpus_per_node: 'gpu' is no whole number"),
+            ("0,1,1.5,1,,", "column nodes: '1.5' is not a whole number"),
+            ("0,1,1,gpu,,", "column gpus_per_node: 'gpu' is not a whole number"),
             (
                 "5,1,1,1,,\n4,1,1,1,,",
                 "line 3, column submit_s: '4' is earlier than the line before",
@@ -334,6 +334,6 @@ mod tests {
         assert!(message(b"0,1,1,1,,\n").contains("has the column '0'"));
         assert!(message(b"submit_s,duration_s\n").contains("has no column nodes"));
         assert!(message(b"nodes,nodes\n").contains("'nodes' twice"));
-        assert!(message(b"submit_s,\xff\n").contains("line 1: it is no UTF-8"));
+        assert!(message(b"submit_s,\xff\n").contains("line 1: it is not UTF-8"));
     }
 }

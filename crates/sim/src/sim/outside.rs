@@ -1,4 +1,4 @@
-//! What happens around the controller: at the provider, and with agents as a whole.
+//! What happens around the server: at the provider, and to all agents.
 
 use muster_core::EffectKind;
 use muster_core::time::Span;
@@ -11,7 +11,7 @@ use crate::failure::{Held, promise};
 use crate::faults::Fault;
 use crate::provider::Vm;
 
-/// Slower than the server, so that a long outage is not mostly this.
+/// Less often than the server does, so that a long outage does not consist mostly of this.
 const LOOK_AGAIN: Span = Span::seconds(5);
 
 impl Sim {
@@ -19,7 +19,7 @@ impl Sim {
         match event {
             ProviderEvent::Made { request } | ProviderEvent::Repeated { request } => {
                 self.provider.on_made(&request, self.now, &mut self.agenda);
-                // Strays are the sweeper's business; they can outlive a node whose bill is still open.
+                // Strays are left to the search for orphans; they can outlive a node whose bill is still open.
                 let machines = self.provider.vms().filter(|(_, vm)| !vm.is_stray);
                 let machines = machines.map(|(_, vm)| vm.node);
                 self.oracle.on_machine_made(machines)
@@ -57,11 +57,11 @@ impl Sim {
         }
     }
 
-    /// As the server does: again and again while the node is known, as the first time can be too early.
+    /// As the server does: repeatedly while the node is known, because the first time can be too early.
     fn tell_ended(&mut self, node: Box<str>) {
         let is_known = |live: &mut Live| live.world.node_by_name(&node).is_some();
         let is_forgotten = self.controller.live().is_some_and(|live| !is_known(live));
-        // What has that name again is another machine.
+        // A machine that has this name now is another one.
         if is_forgotten || self.provider.vm(&node).is_some() {
             return;
         }
@@ -81,7 +81,7 @@ impl Sim {
         {
             self.oracle.on_create_done(request.node);
         }
-        // The answer to a controller that has died since reaches nobody.
+        // The answer to a server that has died since is lost.
         let arrival = Arrival::EffectDone { effect: finished.effect.id, result: finished.result };
         if finished.controller == epoch {
             self.inbox.push(arrival);
@@ -90,7 +90,7 @@ impl Sim {
         }
     }
 
-    /// The machine is off: its agent and all that it ran are gone at once.
+    /// The machine is off: its agent and everything that it ran end at once.
     pub(super) fn power_off(&mut self, vm: Option<Vm>) {
         if let Some(agent) = vm.and_then(|vm| vm.agent) {
             let (fleet, _, mut site) = self.around();
@@ -98,7 +98,7 @@ impl Sim {
         }
     }
 
-    /// While there are two controllers, nobody knows which of them a message reaches.
+    /// While there are two servers, it is a matter of chance which of them a message reaches.
     pub(super) fn on_arrival(&mut self, arrival: Arrival) {
         if self.controller.rival.is_some() && self.rivalry.permille(500) {
             self.rival_inbox.push(arrival);
@@ -107,7 +107,7 @@ impl Sim {
         }
     }
 
-    /// Every quiet agent tells the controller that it is there.
+    /// Every quiet agent renews its lease.
     pub(super) fn on_beat(&mut self) {
         self.agenda.plan(self.now + BEAT, Event::Beat);
         for sent in self.fleet.beat(self.now) {
@@ -115,7 +115,7 @@ impl Sim {
         }
     }
 
-    /// The sweeper, as the server runs it: lists, makes sure that it is the one controller, and deletes.
+    /// The search for orphans, as the server runs it: lists, confirms that it is the only server, and deletes.
     pub(super) fn on_sweep(&mut self) -> Held {
         let has_found = self.remove_orphans()?;
         let pause = if has_found { SWEEP } else { SWEEP_OF_NOTHING };
@@ -123,7 +123,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Whether there was anything to sweep away.
+    /// Returns whether there was an orphan.
     fn remove_orphans(&mut self) -> Held<bool> {
         if self.controller.is_stalled(self.now) {
             return Ok(false);
@@ -139,7 +139,7 @@ impl Sim {
         );
         for name in &orphans {
             let is_known = world.node_by_name(name).is_some();
-            promise(!is_known, || format!("{name} is wanted, and was swept away"))?;
+            promise(!is_known, || format!("{name} is known, but was deleted as an orphan"))?;
             self.provider.remove_orphans(name, self.now, &mut self.agenda);
         }
         Ok(!orphans.is_empty())

@@ -1,4 +1,4 @@
-//! How controllers end and begin: killed, replaced, with a disk that fails, from an old backup.
+//! How servers end and begin: killed, replaced, with a failing disk, from an old backup.
 
 use muster_core::Output;
 use muster_core::time::Span;
@@ -10,9 +10,9 @@ use crate::failure::Held;
 use crate::faults::Fault;
 use crate::hosts;
 
-/// How soon agents notice that the controller is not the one they talked to.
+/// How soon agents notice that the server is not the one that they talked to.
 const NOTICED: Span = Span::seconds(10);
-/// What the server waits before it opens a store again that failed.
+/// How long the server waits before it opens a failed store again.
 const REOPEN: Span = Span::milliseconds(50);
 
 impl Sim {
@@ -32,18 +32,18 @@ impl Sim {
         }
         let heard = hosts::heard_at_start(self.scenario.seed).into_iter();
         self.inbox.extend(heard.map(|input| Arrival::Measured(Box::new(input))));
-        // Whatever became due while nobody was there.
+        // Timers may have become due while the server was down.
         self.inbox.push(Arrival::Tick);
     }
 
-    /// Nobody is answered any more: every agent finds out, and reports by itself.
+    /// No agent is answered any more: each of them notices, and reports by itself.
     fn hang_up(&mut self) {
         let ids = self.fleet.ids();
         let (now, agenda) = (self.now, &mut self.agenda);
         self.fleet.disturb(&ids, &mut self.disturbances, NOTICED, now, agenda);
     }
 
-    /// The process dies at this step, before or after its commit; either way nobody is told.
+    /// The process dies at this step, before or after its commit. In both cases no answer is sent.
     pub(super) fn kill(&mut self, output: Output, death: Death) -> Held {
         self.faults.note(Fault::Killed(death.at, death.side));
         let is_kept = death.side == Side::After;
@@ -60,15 +60,15 @@ impl Sim {
         Ok(())
     }
 
-    /// The process is gone and comes back after a while.
+    /// The process has ended and comes back after a while.
     fn go_down(&mut self, down: Span) {
         self.provider.forget_waiting_calls(self.controller.epoch());
         self.hang_up();
         self.agenda.plan(self.now + down, Event::Restart);
     }
 
-    /// A commit failed, and nobody can know what is on disk: World and the connection are dropped, as the
-    /// server's writer does, and made anew as soon as the disk lets it.
+    /// A commit failed, so it is unknown what is on disk: World and the connection are dropped, as by the server's
+    /// writer, and created again as soon as the disk allows it.
     pub(super) fn start_again(&mut self, output: Output, is_kept: bool) -> Held {
         self.controller.die(output.changes, is_kept, self.now)?;
         let until_free = self.controller.disk_full_until - self.now;
@@ -79,7 +79,7 @@ impl Sim {
         Ok(())
     }
 
-    /// A second controller takes over while the first one goes on.
+    /// A second server takes over while the first one continues.
     pub(super) fn replace_controller(&mut self) -> Held<bool> {
         self.faults.note(Fault::TwoControllers);
         let effects = self.controller.replace(self.now)?;
@@ -94,7 +94,7 @@ impl Sim {
         Ok(true)
     }
 
-    /// Someone puts the last backup in the place of the store.
+    /// An operator replaces the store with the last backup.
     pub(super) fn restore_backup(&mut self, down: Span) -> Held<bool> {
         let Some(backup) = self.backup.take() else { return Ok(false) };
         self.faults.note(Fault::BackupRestored);

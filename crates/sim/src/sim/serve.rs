@@ -1,4 +1,4 @@
-//! The controller takes in what has arrived: batches, commits, answers, and death in between.
+//! The server processes what has arrived: batches, commits, answers, and death in between.
 
 use std::collections::VecDeque;
 
@@ -16,26 +16,27 @@ use crate::failure::{Broken, Held, promise};
 use crate::faults::Fault;
 use crate::network::Direction;
 
-/// How often the controller may want to step again at the same instant: decisions must not go round.
+/// How often the server may step again at the same instant: decisions must not loop.
 const TICKS_PER_INSTANT_MAX: u32 = 2;
 const CLIENT_LATENCY: Span = Span::milliseconds(50);
 
-/// Who waits for the answer to an input.
+/// Where the answer to an input has to be sent.
 enum Origin {
     Client {
         user_request: RequestId,
         was_known: bool,
     },
     Agent(Sender),
-    /// Whoever wants something kept.
-    Keeper,
-    Nobody,
+    /// A node that saves files.
+    SavingNode,
+    /// The answer is not needed.
+    Internal,
 }
 
-/// Whether what a step came to may be told.
+/// Whether the result of a step may become visible.
 pub(super) enum Visibility {
     Yes,
-    /// The commit failed. Whether it is on disk all the same, nobody but us knows.
+    /// The commit failed. Only the simulator knows whether it is on disk anyway.
     No {
         is_kept: bool,
     },
@@ -53,7 +54,7 @@ impl Sim {
             if inbox.is_empty() && is_awake {
                 ticks += 1;
                 promise(ticks <= TICKS_PER_INSTANT_MAX, || {
-                    "the controller wakes for ever at one instant".to_owned()
+                    "the server wakes for ever at one instant".to_owned()
                 })?;
                 inbox.push_back(Arrival::Tick);
             }
@@ -64,7 +65,7 @@ impl Sim {
             if !self.controller.is_up() {
                 return self.renew_held(inbox);
             }
-            // What reaches a dead controller is lost: whoever sent it gets no answer.
+            // What reaches a dead server is lost: the sender gets no answer.
             while self.controller.is_up() && !inbox.is_empty() {
                 let length = inbox.len().min(self.batch_max());
                 let batch: Vec<Arrival> = inbox.drain(..length).collect();
@@ -73,8 +74,8 @@ impl Sim {
         }
     }
 
-    /// Nobody is there, or somebody whose disk is full: then the nodes that it knows keep their leases, and everything else
-    /// is lost.
+    /// The server is down, or its disk is full. In the latter case the nodes that it knows keep their leases;
+    /// everything else is lost.
     fn renew_held(&mut self, inbox: VecDeque<Arrival>) -> Held {
         for arrival in inbox {
             let Arrival::Report(sent) = arrival else { continue };
@@ -85,8 +86,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Where something is about to go wrong, one input at a time: what it goes wrong with must not depend on
-    /// how inputs are batched.
+    /// If a fault is imminent, inputs are processed one at a time: which of them it hits must not depend on how inputs
+    /// are batched.
     fn batch_max(&mut self) -> usize {
         let is_failing = self.controller.live().is_some_and(|live| live.is_about_to_fail());
         if is_failing || self.killer.is_armed() { 1 } else { self.scenario.batch }
@@ -127,17 +128,19 @@ impl Sim {
                 (Origin::Agent(sent.from), input)
             }
             Arrival::EffectDone { effect, result } => {
-                (Origin::Nobody, Input::EffectDone { effect, result })
+                (Origin::Internal, Input::EffectDone { effect, result })
             }
-            Arrival::Evicted { node } => (Origin::Nobody, Input::NodeEvicted { node: node.into() }),
-            Arrival::Ended { node } => (Origin::Nobody, Input::NodeEnded { node: node.into() }),
-            Arrival::Kept(request) => (Origin::Keeper, Input::SaveTree(request)),
-            Arrival::Measured(input) | Arrival::Rehearsed(input) => (Origin::Nobody, *input),
-            Arrival::Tick => (Origin::Nobody, Input::Tick),
+            Arrival::Evicted { node } => {
+                (Origin::Internal, Input::NodeEvicted { node: node.into() })
+            }
+            Arrival::Ended { node } => (Origin::Internal, Input::NodeEnded { node: node.into() }),
+            Arrival::Kept(request) => (Origin::SavingNode, Input::SaveTree(request)),
+            Arrival::Measured(input) | Arrival::Rehearsed(input) => (Origin::Internal, *input),
+            Arrival::Tick => (Origin::Internal, Input::Tick),
         }
     }
 
-    /// Brings what the step came to onto the disk.
+    /// Writes the result of the step to disk.
     pub(super) fn commit(&mut self, output: &Output) -> Held<Visibility> {
         let now = self.controller.clock.now(self.now);
         let Some(live) = self.controller.live() else {
@@ -163,7 +166,7 @@ impl Sim {
         }
     }
 
-    /// It is on disk: now the world may know.
+    /// It is on disk, so answers and effects may be sent.
     fn send_out(&mut self, origins: Vec<Origin>, inputs: &[Input], output: Output) -> Held {
         let epoch = self.controller.epoch();
         for change in &output.changes {
@@ -175,7 +178,7 @@ impl Sim {
         self.answer_all(origins, inputs, output.answers)
     }
 
-    /// These nodes may hear something new. They are told when the instant is over, once, however inputs were
+    /// There may be news for these nodes. They are notified once, when the instant is over, however inputs were
     /// batched.
     fn note_news(&mut self, changes: &[Change]) {
         for change in changes {
@@ -222,12 +225,12 @@ impl Sim {
         }
     }
 
-    /// Wakes the long polls of those agents for whom there is news.
+    /// Ends the long polls of agents for which there is news.
     fn poke(&mut self) {
         let mut news = std::mem::take(&mut self.news);
         let decided = std::mem::take(&mut self.decided);
         let Some(live) = self.controller.live() else { return };
-        // Once it is decided how an attempt ends, every member has to know.
+        // Once an attempt has a verdict, every member has to know.
         for attempt in decided.iter().filter_map(|job| live.world.job(*job)?.attempt()) {
             if attempt.verdict.is_some() {
                 news.extend(attempt.members.iter().map(|member| member.node));
@@ -273,11 +276,11 @@ impl Sim {
                     let Input::Report { report, .. } = input else { continue };
                     self.answer_agent(sender, report, is_new, answer)?;
                 }
-                // Without faults only by a hair: the job's end was heard first.
-                Origin::Keeper if answer.is_err() && self.scenario.faults => {
+                // Without faults this is very rare: the job's end has to arrive just before its files.
+                Origin::SavingNode if answer.is_err() && self.scenario.faults => {
                     self.faults.note(Fault::TreeRefused);
                 }
-                Origin::Keeper | Origin::Nobody => {}
+                Origin::SavingNode | Origin::Internal => {}
             }
         }
         Ok(())
@@ -295,7 +298,7 @@ impl Sim {
             desired.assignments.len() == said.attempts.len() && !desired.is_news_to(said);
         let Sender { agent, sequence, sent_at, is_news, is_beat } = to;
         let answered = Answered { sequence, sent_at, desired: *desired };
-        // A mere renewal of a quiet agent: nothing else can come of it, so it need not travel.
+        // A mere renewal of a quiet agent has no other effect, so it need not be sent.
         if is_beat && !is_new && brings_nothing {
             let (fleet, _, mut site) = self.around();
             return fleet.on_beat_answered(&answered, agent, &mut site);
@@ -310,8 +313,8 @@ impl Sim {
         Ok(())
     }
 
-    /// A controller that was replaced takes in what reaches it, as if nothing had been; whatever it wants to
-    /// tell, the store refuses, and it ends.
+    /// A server that was replaced processes what reaches it as if nothing had happened. The store refuses everything
+    /// that it wants to write, and it ends.
     pub(super) fn serve_rival(&mut self) -> Held {
         for arrival in std::mem::take(&mut self.rival_inbox) {
             let (origin, input) = self.unpack(arrival);

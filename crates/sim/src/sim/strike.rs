@@ -1,4 +1,4 @@
-//! Mischief, carried out.
+//! Carries out the faults that are due.
 
 use muster_core::Input;
 use muster_core::ids::NodeId;
@@ -16,13 +16,13 @@ use crate::network::{Direction, Network};
 use crate::store::CommitFault;
 use crate::workload;
 
-/// A backup is of no use before there is anything in it.
+/// A backup is useless before there is anything in it.
 const FIRST_BACKUP: Moment = Moment(HOUR.0);
 const AN_HOUR: i64 = 3_600_000_000;
 
 impl Sim {
     pub(super) fn strike(&mut self, kind: Mischief) -> Held {
-        // One that was planned before everything calmed down.
+        // It may have been planned before the faults ended.
         if self.mischiefs.chance(kind).is_none() {
             return Ok(());
         }
@@ -30,7 +30,7 @@ impl Sim {
             self.mischiefs.plan_again(kind, self.now, &mut self.agenda);
             return Ok(());
         }
-        // What is backed up is restored later; then comes the next backup.
+        // A backup is restored later; then comes the next backup.
         let next = match kind {
             Mischief::Backup => Mischief::Restore,
             Mischief::Restore => Mischief::Backup,
@@ -45,7 +45,7 @@ impl Sim {
         self.mischiefs.chance(kind).map_or(least, |chance| chance.span(least, most))
     }
 
-    /// Whether there was anything to hurt.
+    /// Returns whether there was a victim.
     fn try_strike(&mut self, kind: Mischief) -> Held<bool> {
         let is_done = match kind {
             Mischief::Kill => self.strike_controller(kind, |sim, _| sim.killer.arm()),
@@ -75,7 +75,7 @@ impl Sim {
             }
             Mischief::Restore => {
                 let down = self.span(kind, Span::seconds(10), minutes(10));
-                // Epochs come from the clock: under one that was set back, nobody can promise anything.
+                // Epochs come from the clock: if it was set back, nothing can be promised.
                 self.is_controller_well()
                     && self.controller.clock.is_ahead(self.now)
                     && self.restore_backup(down)?
@@ -116,7 +116,7 @@ impl Sim {
             Mischief::RebootNode => {
                 self.restart_agent(kind, Span::seconds(20), Fault::NodeRebooted)
             }
-            // These are counted when they come to something.
+            // These are counted when they take effect.
             Mischief::TearJournal => self.journal_fault(kind, JournalFault::Torn),
             Mischief::KillAtJournal => self.journal_fault(kind, JournalFault::Kept),
             Mischief::FillAgentDisk => self.journal_fault(kind, JournalFault::Full),
@@ -138,7 +138,7 @@ impl Sim {
         Ok(is_done)
     }
 
-    /// One thing at a time is wrong with the controller: then it is clear what comes of what.
+    /// Only one thing at a time is wrong with the server, so that causes and effects are clear.
     fn is_controller_well(&mut self) -> bool {
         !self.controller.is_stalled(self.now)
             && !self.killer.is_armed()
@@ -176,7 +176,7 @@ impl Sim {
         how: impl FnOnce(&mut ControllerClock, Moment),
     ) -> bool {
         let wrong = self.span(kind, minutes(5), minutes(120));
-        // While a restored backup waits for its controller, its promise depends on a right clock.
+        // While a restored backup waits for its server, its promise depends on a correct clock.
         if !self.controller.clock.is_right() || self.now < self.restored_at {
             return false;
         }
@@ -192,14 +192,14 @@ impl Sim {
         if all.is_empty() { None } else { Some(all[chance.index(all.len())]) }
     }
 
-    /// Agents that run something are the better victims.
+    /// Agents that run something are preferred as victims.
     fn pick_agent(&mut self, kind: Mischief) -> Option<AgentId> {
         let busy = self.fleet.busy_ids();
         let ids = if busy.is_empty() { self.fleet.ids() } else { busy };
         self.pick(kind, &ids)
     }
 
-    /// These agents are cut off both ways.
+    /// Disconnects these agents in both directions.
     pub(super) fn cut(&mut self, agents: &[AgentId], until: Moment) {
         for agent in agents {
             self.network.cut_both_ways(*agent, until);
@@ -212,8 +212,8 @@ impl Sim {
         self.fleet.disturb(agents, &mut self.disturbances, Span::seconds(20), now, agenda);
     }
 
-    /// At times the network of an agent is late just when there is news for it; and someone whose job does not
-    /// start gets impatient.
+    /// Sometimes the network of an agent is late just when there is news for it, and a user whose job does not start
+    /// becomes impatient.
     pub(super) fn slow_down(&mut self, poked: Vec<(AgentId, Option<Box<str>>)>) {
         for (agent, job) in poked {
             let Some(chance) = self.mischiefs.chance(Mischief::LatePatch) else { return };
@@ -248,7 +248,7 @@ impl Sim {
         let Some(agent) = self.pick_agent(kind) else { return false };
         let late = self.span(kind, Span::seconds(20), Span::seconds(300));
         self.network.slow_down(agent, self.now + late);
-        // Often it gets worse before it gets better.
+        // Often it becomes worse before it becomes better.
         let from = self.now + self.span(kind, Span(1), late);
         let until = from + self.span(kind, Span(1), Span::seconds(200));
         self.agenda.plan(from, Event::Cut(agent, Some(Direction::Report), until));
@@ -268,7 +268,7 @@ impl Sim {
         true
     }
 
-    /// Each agent is cut off at a time of its own and comes back at another: in two orders.
+    /// Each agent is disconnected at its own time and reconnected at another, in two different orders.
     fn swizzle(&mut self, kind: Mischief) -> bool {
         let ids = self.fleet.ids();
         if ids.len() < 2 {
@@ -306,7 +306,7 @@ impl Sim {
         agent.is_some_and(|agent| self.fleet.journal_fault(agent, journal_fault))
     }
 
-    /// Whose machine it was.
+    /// Returns the name of the node whose machine vanished.
     fn vanish(&mut self, kind: Mischief, fault: Fault) -> Option<Box<str>> {
         let mut names: Vec<Box<str>> = self.provider.vms().map(|(name, _)| name.into()).collect();
         let places: Vec<usize> = (0..names.len()).collect();
@@ -324,7 +324,7 @@ impl Sim {
         true
     }
 
-    /// Somebody tries out what an eviction does to a node of low priority that runs something.
+    /// A user rehearses an eviction on a low-priority node that runs something.
     fn rehearse(&mut self, kind: Mischief) -> bool {
         let Some(live) = self.controller.live() else { return false };
         let world = &live.world;
@@ -350,7 +350,7 @@ impl Sim {
         true
     }
 
-    /// Every machine of low priority is taken away within half a minute, those that boot included.
+    /// Every low-priority machine is evicted within half a minute, including those that are booting.
     fn storm(&mut self, kind: Mischief) -> bool {
         let spot = self.provider.vms().filter(|(_, vm)| vm.tier == Tier::LowPriority);
         let spot: Vec<(Box<str>, Moment)> =

@@ -26,8 +26,8 @@ pub(crate) enum End {
 }
 
 impl Command {
-    /// Most are short, a few take most of a working day. Whole numbers only, so that every machine draws
-    /// the same ones.
+    /// Most are short, a few take most of a working day. It uses whole numbers only, so that every host draws the same
+    /// ones.
     pub(super) fn draw(chance: &mut Chance, has_faults: bool) -> Command {
         const TIMES: [(u64, (u64, u64)); 5] = [
             (40, (5, 30)),
@@ -53,7 +53,7 @@ impl Command {
         }
     }
 
-    /// Half of what it needs, so it always ends there; one that hangs gets as long as it was drawn.
+    /// Half of what it needs, so that the limit always ends it. A command that hangs gets as long as was drawn.
     pub(super) fn time_limit(self) -> Span {
         match self.end {
             End::Hang => Span::seconds(self.seconds + 60),
@@ -73,7 +73,7 @@ impl fmt::Display for Command {
     }
 }
 
-/// A text that is no command of ours.
+/// A text that is not a command of the simulation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotACommand;
 

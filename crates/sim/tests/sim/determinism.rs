@@ -1,4 +1,4 @@
-//! Promise 9: the same seed comes to the same event log, byte for byte, whatever shares a step.
+//! Promise 9: the same seed produces the same event log, byte for byte, however inputs are batched.
 
 use muster_sim::{Scenario, Summary, run};
 

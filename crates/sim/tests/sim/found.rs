@@ -1,4 +1,4 @@
-//! What simulated days have found in the core, each as the smallest case that shows it.
+//! Bugs that simulations have found in the core, each as the smallest case that shows it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn caller() -> Caller {
     Caller { object_id: "o".into(), name: "n".into() }
 }
 
-/// A World with one pool that is closed for now, so that jobs wait.
+/// A World with one cluster that is closed for now, so that jobs wait.
 fn world() -> World {
     let catalogue = Arc::new(Catalogue::builtin());
     let mut world = World::rebuild(WorldRows::default(), 1, Settings::default(), catalogue, NOW);
@@ -56,8 +56,8 @@ fn cancel() -> Input {
     Input::CancelJob { workspace: workspace(), name: "again".into(), known: None }
 }
 
-/// Rows are looked up before the step, so they cannot show a job that the same step submits and ends. It was
-/// taken for a new one; the store refused the second job of that name, and with it the whole batch.
+/// Rows are read before the step, so they cannot show a job that the same step submits and ends. A second job with that
+/// name was mistaken for a new one; the store refused it, and with it the whole batch.
 #[test]
 fn a_name_is_not_free_again_within_the_step_that_ended_its_job() {
     let output = step(&mut world(), &[submit(1), cancel(), submit(1), cancel()], NOW);
@@ -75,15 +75,15 @@ fn a_name_is_not_free_again_within_the_step_that_ended_its_job() {
     assert_eq!([canceled, again], [&Ok(Reply::CancelAccepted); 2]);
 }
 
-/// A report of an earlier boot, long on its way, was taken for a reboot: its job was given to another node while
-/// the present boot still ran it. The smallest case is `a_report_of_another_boot_alone_does_not_end_what_a_node_runs`
-/// of core's scenarios; this is the seed that showed it.
+/// A delayed report of an earlier boot was mistaken for a reboot: its job was given to another node while the current
+/// boot still ran it. The smallest case is `a_report_of_another_boot_alone_does_not_end_what_a_node_runs` of core's
+/// scenarios; this is the seed that showed it.
 #[test]
 fn a_late_report_of_an_earlier_boot_does_not_make_a_job_run_twice() {
     muster_sim::run(&Scenario::new(373, 8)).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// A closed pool takes jobs of any size, as it may be opened again; but none can be opened that far.
+/// A closed cluster accepts jobs of any size, because it may be opened again; but none can be opened that far.
 #[test]
 fn a_job_larger_than_any_cluster_is_refused_even_by_a_closed_cluster() {
     let mut world = world();

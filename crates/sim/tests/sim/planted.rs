@@ -1,4 +1,4 @@
-//! The checks can fail: every mistake that is planted is found by ordinary seeds, with no scenario made for it.
+//! The checks can fail: ordinary seeds find every planted bug, without a scenario made for it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use muster_core::planted::{Bug, plant};
 use muster_sim::{Scenario, run};
 
-/// So many ordinary seeds of so many days must be enough.
+/// This many ordinary seeds of this many days must be enough.
 const SEEDS: u64 = 100;
 const DAYS: u32 = 30;
 
@@ -20,10 +20,10 @@ fn hunt(bug: Bug) -> Result<String, String> {
     Ok(format!("{bug:?}: seed {}, {}: {promise}", failure.scenario.seed, failure.at))
 }
 
-/// Takes 40 s: each mistake is looked for in up to a hundred simulated months.
+/// Takes 40 s: each bug is searched for in up to a hundred simulated months.
 #[test]
 fn every_planted_bug_is_found() {
-    // Some are found by the core's own assertions: those need not be shown.
+    // Some are found by the core's own assertions, whose messages need not be shown.
     std::panic::set_hook(Box::new(|_| {}));
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -32,13 +32,13 @@ fn every_planted_bug_is_found() {
             scope.spawn(|| {
                 while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let result = hunt(*bug);
-                    found.lock().expect("nobody panics with it").push(result);
+                    found.lock().expect("no thread panics with it").push(result);
                 }
             });
         }
     });
     let _ = std::panic::take_hook();
-    let mut found = found.into_inner().expect("nobody panics with it");
+    let mut found = found.into_inner().expect("no thread panics with it");
     found.sort();
     for result in found.iter().flatten() {
         println!("{result}");

@@ -58,12 +58,12 @@ fn one_job_boots_runs_and_its_node_times_out() {
 
 #[test]
 fn a_warm_node_serves_in_the_very_second_its_idle_time_ends() {
-    // The node is up at 180, free at 190, and due to go at 310.
+    // The node is up at 180, free at 190, and its idle time ends at 310.
     let warm = figures(&trace("0,10,1,1,,\n310,10,1,1,,\n"), &setting(2, 120, 180));
     assert_eq!((seconds(&warm), warm.jobs_that_waited), ([20, 240, 180], 1));
     let cold = figures(&trace("0,10,1,1,,\n311,10,1,1,,\n"), &setting(2, 120, 180));
     assert_eq!((seconds(&cold), cold.jobs_that_waited), ([20, 240, 360], 2));
-    // Without any idle time, a node still serves in the second in which it becomes free.
+    // Without any idle time, a node still runs a job in the second in which it becomes free.
     let same = figures(&trace("0,10,1,1,,\n190,10,1,1,,\n"), &setting(2, 0, 180));
     assert_eq!((seconds(&same), same.jobs_that_waited), ([20, 0, 180], 1));
 }
@@ -72,14 +72,14 @@ fn a_warm_node_serves_in_the_very_second_its_idle_time_ends() {
 fn a_node_that_becomes_free_serves_who_waits_and_the_spare_boot_is_kept_idle() {
     // The second job waits for its own boot at 280, but the first job's node is free at 200.
     let figures = figures(&trace("0,20,1,1,,\n100,50,1,1,,\n"), &setting(2, 60, 180));
-    // Node 1: up 180, runs to 200 and on to 250, goes 310. Node 2: up 280, goes 340.
+    // Node 1: up at 180, runs to 200 and on to 250, deleted at 310. Node 2: up at 280, deleted at 340.
     assert_eq!(seconds(&figures), [70, 120, 360]);
     assert_eq!(figures.queue_mean_s(), 140.0);
 }
 
 #[test]
 fn jobs_of_several_nodes_start_whole() {
-    // Two nodes are free at 190 and kept for the three that the second job needs; the third is up at 480.
+    // Two nodes are free at 190 and reserved for the second job, which needs three; the third is up at 480.
     let figures = figures(&trace("0,10,2,1,,\n300,10,3,1,,\n"), &setting(3, 600, 180));
     assert_eq!(seconds(&figures), [50, 2 * 290 + 3 * 600, 3 * 180]);
     assert_eq!((figures.queue_mean_s(), figures.jobs_that_waited), (180.0, 2));
@@ -103,7 +103,7 @@ fn the_optimum_bridges_each_gap_by_whichever_is_shorter() {
     // The node that became free last is used first, so only the longer gap costs a boot.
     let rows = "0,10,1,1,,\n0,500,1,1,,\n510,10,1,1,,\n";
     assert_eq!(optimum(&trace(rows), Span::seconds(180)), Span::seconds(360 + 10));
-    // What ends makes room for what begins at that instant.
+    // A job that ends makes room for one that begins at the same instant.
     assert_eq!(peak(&trace("0,10,4,1,,\n10,10,4,1,,\n10,0,6,1,,\n")), 6);
 }
 
@@ -123,7 +123,7 @@ fn a_setting_that_cannot_be_tried_is_refused_with_the_remedy() {
     assert!(refused(&size).to_string().contains("did you mean Standard_"), "{}", refused(&size));
 }
 
-/// Made-up jobs of mixed sizes, users and lengths, from a small generator of its own.
+/// Generated jobs of mixed sizes, users and lengths, from a small generator.
 fn made_up(seed: u64, count: usize) -> Trace {
     let mut state = seed;
     let mut draw = |below: u64| {
@@ -193,7 +193,7 @@ fn a_duration_is_not_known_before_its_end() {
     for setting in [setting(peak(&trace), 120, 180), setting(8, 60, 30)] {
         let ends = ends(&trace, &setting);
         for cut in [20, 120, 250] {
-            // What still runs when the row `cut` comes turns out longer, what comes later shorter.
+            // Jobs that still run when the row `cut` arrives take longer, later ones are shorter.
             let from = trace.jobs()[cut].submit;
             let mut jobs = trace.jobs().to_vec();
             for (row, job) in jobs.iter_mut().enumerate().filter(|(row, _)| ends[*row] > from) {

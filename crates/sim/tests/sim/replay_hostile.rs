@@ -1,11 +1,12 @@
-//! Whatever bytes a trace file holds: a trace or a message, never a panic; and a trace is what it says.
+//! Whatever bytes a trace file contains, the result is a trace or a message, never a panic; and a trace is read
+//! correctly.
 
 use muster_sim::replay::{Trace, TraceError};
 use proptest::prelude::*;
 
 const HEADER: &[u8] = b"submit_s,duration_s,nodes,gpus_per_node,user,group\n";
 
-/// What a message must never carry to a terminal, nor grow to.
+/// A message must not contain control characters, nor be long.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     match Trace::parse(bytes) {
         Ok(trace) => {

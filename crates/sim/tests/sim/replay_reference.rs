@@ -1,5 +1,5 @@
-//! The figures of a reference simulator on public traces, with a maximum that is the peak of the demand. The
-//! traces are not part of this repository: where they are missing there is nothing to compare with.
+//! The figures of a reference simulator on public traces, with the peak of the demand as the maximum. The traces are
+//! not part of this repository: if they are missing, there is nothing to compare with.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn figures(trace: &Trace, boot_s: u64, idle_s: u64) -> Figures {
     replay(trace, &setting).expect("a good setting")
 }
 
-/// Within one percent of idle and boot time, given how the reference was rounded, and one second of queue.
+/// Within one percent of idle and boot time, given the rounding of the reference, and one second of queue time.
 fn check(reference: &Reference, trace: &Trace) -> Vec<String> {
     let (name, optimum, multiples, node_hours, queues) = *reference;
     let wanted = [
@@ -76,7 +76,7 @@ fn check(reference: &Reference, trace: &Trace) -> Vec<String> {
     wrong
 }
 
-/// What `check` finds wrong with any of these, on two threads.
+/// What `check` finds wrong in these cases, on two threads.
 fn checked<T: Sync>(cases: &[T], check: impl Fn(&T) -> Vec<String> + Sync) -> Vec<String> {
     let check = &check;
     let (even, odd) = (cases.iter().step_by(2), cases.iter().skip(1).step_by(2));
@@ -129,9 +129,9 @@ fn ten_clusters_match_the_whole_grid_of_the_reference() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Its jobs of 128 nodes meet the maximum of 176, so the order of jobs matters, and ours is not the
-/// reference's: there small jobs keep overtaking them (19.0 % of the bill, 49 s). Strictly in order the bill
-/// is lower and the queue up to two seconds longer.
+/// Its jobs of 128 nodes reach the maximum of 176, so the order of jobs matters, and it differs from the reference's:
+/// there small jobs keep overtaking them (19.0 % of the bill, 49 s). Strictly in order the bill is lower and the queue
+/// up to two seconds longer.
 #[test]
 fn large_jobs_that_meet_the_maximum_cost_no_more_than_in_the_reference() {
     let Some(trace) = load("nasa_ipsc_1993") else { return };

@@ -1,12 +1,12 @@
-//! Thirty simulated days on each of a hundred seeds: no promise is broken, and enough has happened to tell.
-//! `make soak` draws new seeds. One that fails is added to `FOUND`, with the fix.
+//! Thirty simulated days on each of a hundred seeds: no promise is broken, and every kind of fault has occurred.
+//! `make soak` draws new seeds. A seed that fails is added to `FOUND`, together with the fix.
 
 use muster_sim::{FaultCounts, Scenario, run, run_many};
 
 const DAYS: u32 = 30;
 /// Enough to show every kind of fault.
 const FIRST: std::ops::Range<u64> = 0..99;
-/// Each of these seeds once exposed a bug, within so many days.
+/// Each of these seeds once exposed a bug, within this many days.
 const FOUND: [(u64, u32); 1] = [(373, DAYS)];
 
 /// Takes a minute and a half on two cores: eight simulated years.
@@ -35,7 +35,7 @@ fn a_hundred_seeds_of_thirty_days_keep_every_promise() {
         faults.add(&summary.faults);
     }
     let missing: Vec<String> = faults.missing().iter().map(ToString::to_string).collect();
-    assert!(missing.is_empty(), "never came: {missing:?}");
+    assert!(missing.is_empty(), "never occurred: {missing:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `make soak` resumes where it was interrupted, and forgets nothing that it found.
+//! `make soak` resumes where it was interrupted, and keeps everything that it found.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -23,7 +23,7 @@ fn an_interrupted_soak_resumes_where_it_was() {
     assert!(done.status.success(), "{said}");
     assert!(said.contains("resuming after 2 of 3 seeds"), "{said}");
     assert!(said.ends_with("3 of 3 seeds, the last of them 702\n"), "{said}");
-    assert!(!record.exists(), "what is finished is not resumed");
+    assert!(!record.exists(), "a finished soak is not resumed");
     let (done, said) = soak(&record, ["900", "1", "1"]);
     assert!(done.status.success() && said.ends_with("the last of them 900\n"), "{said}");
     let (done, said) = soak(&record, ["", "1", "1"]);

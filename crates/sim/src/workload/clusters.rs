@@ -10,7 +10,7 @@ use crate::chance::Chance;
 pub(super) const WORKSPACES: [&str; 3] = ["vision", "speech", "operations"];
 
 #[derive(Debug)]
-pub(super) struct PoolPlan {
+pub(super) struct ClusterPlan {
     pub(super) workspace: usize,
     pub(super) name: &'static str,
     pub(super) vm_size: &'static str,
@@ -18,13 +18,13 @@ pub(super) struct PoolPlan {
     pub(super) nodes_min: u32,
     pub(super) nodes_max: u32,
     pub(super) idle_time: Span,
-    /// How much of the work it gets.
+    /// Its share of the jobs.
     pub(super) share: u64,
-    /// Whether it is deleted and made again, under its old name, from time to time.
+    /// Whether it is deleted and created again under the same name from time to time.
     pub(super) is_recreated: bool,
 }
 
-const ORDINARY: PoolPlan = PoolPlan {
+const ORDINARY: ClusterPlan = ClusterPlan {
     workspace: 0,
     name: "cpu-small",
     vm_size: "STANDARD_DS3_V2",
@@ -36,10 +36,10 @@ const ORDINARY: PoolPlan = PoolPlan {
     is_recreated: false,
 };
 
-/// One of each kind that decisions differ for.
-pub(super) static POOLS: [PoolPlan; 5] = [
+/// One cluster of each kind that decisions treat differently.
+pub(super) static CLUSTERS: [ClusterPlan; 5] = [
     ORDINARY,
-    PoolPlan {
+    ClusterPlan {
         name: "gpu-spot",
         vm_size: "Standard_NC4as_T4_v3",
         tier: Tier::LowPriority,
@@ -48,7 +48,7 @@ pub(super) static POOLS: [PoolPlan; 5] = [
         share: 3,
         ..ORDINARY
     },
-    PoolPlan {
+    ClusterPlan {
         workspace: 1,
         name: "warm-pool",
         nodes_min: 1,
@@ -57,7 +57,7 @@ pub(super) static POOLS: [PoolPlan; 5] = [
         share: 3,
         ..ORDINARY
     },
-    PoolPlan {
+    ClusterPlan {
         workspace: 2,
         name: "no-rest",
         nodes_max: 8,
@@ -66,7 +66,7 @@ pub(super) static POOLS: [PoolPlan; 5] = [
         is_recreated: true,
         ..ORDINARY
     },
-    PoolPlan {
+    ClusterPlan {
         workspace: 2,
         name: "scratch",
         nodes_max: 3,
@@ -77,12 +77,12 @@ pub(super) static POOLS: [PoolPlan; 5] = [
     },
 ];
 
-pub(super) fn draw(chance: &mut Chance) -> &'static PoolPlan {
-    let choices = POOLS.each_ref().map(|pool| (pool.share, pool));
+pub(super) fn draw(chance: &mut Chance) -> &'static ClusterPlan {
+    let choices = CLUSTERS.each_ref().map(|cluster| (cluster.share, cluster));
     chance.weighted(&choices)
 }
 
-impl PoolPlan {
+impl ClusterPlan {
     pub(super) fn put(&self) -> Act {
         self.change(ClusterPatch {
             vm_size: Some(self.vm_size.into()),
