@@ -36,9 +36,9 @@ fn parse_row(row: &str) -> Result<VmSize, &'static str> {
     else {
         return Err("there are not 9 columns");
     };
-    let vcpus = vcpus.parse().map_err(|_| "vcpus is no number")?;
-    let memory_mb = memory_mb.parse().map_err(|_| "memory_mb is no number")?;
-    let gpus = gpus.parse().map_err(|_| "gpus is no number")?;
+    let vcpus = vcpus.parse().map_err(|_| "vcpus is not a number")?;
+    let memory_mb = memory_mb.parse().map_err(|_| "memory_mb is not a number")?;
+    let gpus = gpus.parse().map_err(|_| "gpus is not a number")?;
     let gpu_model = present(gpu_model);
     if gpu_model.is_some() != (gpus > 0) {
         return Err("there must be a gpu_model exactly when there are gpus");
@@ -66,7 +66,7 @@ fn present(field: &str) -> Option<&str> {
 
 fn parse_amount(field: &str) -> Result<Option<u64>, &'static str> {
     let amount = present(field).map(str::parse).transpose();
-    amount.map_err(|_| "a price is no whole number of micro-USD")
+    amount.map_err(|_| "a price is not a whole number of micro-USD")
 }
 
 fn parse_retirement(field: &str) -> Result<Retirement, &'static str> {
@@ -94,13 +94,13 @@ mod tests {
     #[test]
     fn a_faulty_row_is_named_by_its_line() {
         check("Standard_X1\tfamilyX", "there are not 9 columns");
-        check("X\tF\tmany\t1\t0\t-\t-\t-\t-", "vcpus is no number");
-        check("X\tF\t1\t3.5\t0\t-\t-\t-\t-", "memory_mb is no number");
-        check("X\tF\t1\t1\t\t-\t-\t-\t-", "gpus is no number");
+        check("X\tF\tmany\t1\t0\t-\t-\t-\t-", "vcpus is not a number");
+        check("X\tF\t1\t3.5\t0\t-\t-\t-\t-", "memory_mb is not a number");
+        check("X\tF\t1\t1\t\t-\t-\t-\t-", "gpus is not a number");
         let unmatched = "there must be a gpu_model exactly when there are gpus";
         check("X\tF\t1\t1\t1\t-\t-\t-\t-", unmatched);
         check("X\tF\t1\t1\t0\tV100\t-\t-\t-", unmatched);
-        check("X\tF\t1\t1\t0\t-\t0.29\t-\t-", "a price is no whole number of micro-USD");
+        check("X\tF\t1\t1\t0\t-\t0.29\t-\t-", "a price is not a whole number of micro-USD");
         check("X\tF\t1\t1\t0\t-\t-\t5\t-", "a low-priority price needs a dedicated one");
         let retirement = "the retirement is neither '-', 'announced DATE' nor 'retired DATE'";
         check("X\tF\t1\t1\t0\t-\t-\t-\t2023-08-31", retirement);
