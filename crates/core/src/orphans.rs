@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stranger_is_deleted_after_its_grace_and_a_known_node_never() {
+    fn an_orphan_is_deleted_after_its_grace_and_a_known_node_never() {
         let mut sweep = OrphanSearch::default();
         let listed = ["known".to_owned(), "stranger".to_owned()];
         let mut at = |seconds: u64, listed: &[String]| {

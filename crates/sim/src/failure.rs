@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_says_what_when_after_what_and_how_to_see_it_again() {
+    fn a_failure_says_what_when_after_what_and_how_to_reproduce_it() {
         let scenario = Scenario { batch: 1, faults: false, ..Scenario::new(7, 10) };
         let at = Moment(93_784_000_005);
         let broken = Broken("j1 is lost".to_owned());

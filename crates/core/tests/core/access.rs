@@ -124,7 +124,7 @@ fn what_is_refused_changes_nothing() {
 }
 
 #[test]
-fn a_clusters_identity_comes_and_goes_with_it() {
+fn a_clusters_identity_is_created_and_deleted_with_it() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 60);
     let own = |system_assigned| Identity { system_assigned, user_assigned: Default::default() };
     let put = |stage: &mut Stage, identity| {

@@ -64,7 +64,7 @@ fn running(epoch: u64) -> Machine {
 }
 
 #[test]
-fn takes_on_an_order_once_and_journals_first() {
+fn an_assignment_is_accepted_once_and_journalled_first() {
     let mut machine = machine();
     let actions = machine.on_desired(&desired(&[7]), 1, at(0), at(0));
     assert_eq!(actions, [Action::Journal(Record::Took(Epoch(7))), Action::Start(assignment(7))]);
@@ -82,7 +82,7 @@ fn drops_older_epochs_and_late_answers() {
 }
 
 #[test]
-fn an_answer_from_before_the_order_does_not_stop_it() {
+fn an_answer_from_before_the_assignment_does_not_stop_it() {
     let mut machine = running(7);
     let early = Desired { as_of: Epoch(7), ..desired(&[]) };
     assert_eq!(machine.on_desired(&early, 2, at(1), at(1)), [], "it knew nothing of 7");
@@ -90,7 +90,7 @@ fn an_answer_from_before_the_order_does_not_stop_it() {
 }
 
 #[test]
-fn a_revoked_order_can_never_start() {
+fn a_revoked_assignment_can_never_start() {
     let mut machine = machine();
     let revoke = Desired { floor: Epoch(7), ..desired(&[]) };
     let actions = machine.on_desired(&revoke, 2, at(0), at(0));
@@ -99,7 +99,7 @@ fn a_revoked_order_can_never_start() {
 }
 
 #[test]
-fn an_ending_is_said_until_it_is_acknowledged() {
+fn an_ending_is_reported_until_it_is_acknowledged() {
     let mut machine = running(7);
     let actions = machine.on_exited(Epoch(7), Exit::Code(0), at(5));
     let ended = Record::Ended { epoch: Epoch(7), exit: Exit::Code(0) };
@@ -115,7 +115,7 @@ fn an_ending_is_said_until_it_is_acknowledged() {
 }
 
 #[test]
-fn what_is_unwanted_is_asked_to_stop_and_then_killed() {
+fn an_unwanted_attempt_is_asked_to_stop_and_then_killed() {
     let mut machine = running(7);
     let actions = machine.on_desired(&desired(&[]), 2, at(1), at(1));
     assert_eq!(signals(&actions), [Signal::Terminate]);
@@ -132,7 +132,7 @@ fn what_is_unwanted_is_asked_to_stop_and_then_killed() {
 }
 
 #[test]
-fn a_stop_during_preparation_reaches_the_process_that_comes_of_it() {
+fn a_stop_during_preparation_reaches_the_later_process() {
     let mut machine = machine();
     machine.on_desired(&desired(&[7]), 1, at(0), at(0));
     machine.on_desired(&desired(&[]), 2, at(1), at(1));

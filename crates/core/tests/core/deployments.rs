@@ -168,7 +168,7 @@ fn only_an_instance_is_waited_for() {
 }
 
 #[test]
-fn a_trial_foresees_what_becomes_of_each_resource() {
+fn a_trial_shows_how_each_resource_would_change() {
     let mut stage = Stage::new();
     let foreseen = |stage: &mut Stage, steps| {
         let trial = DeployRequest { is_trial: true, ..request(steps) };

@@ -76,7 +76,7 @@ fn without_a_choice_it_runs_where_there_is_room() {
 }
 
 #[test]
-fn a_new_node_is_made_on_such_a_host() {
+fn a_new_node_is_created_on_such_a_host() {
     let mut stage = two_hosts(2);
     stage.pass_s(60);
     stage.provide();

@@ -39,7 +39,7 @@ fn says(stage: &mut Stage, rank: usize, phase: AttemptPhase) -> Desired {
 }
 
 #[test]
-fn an_order_says_where_all_members_are_until_it_is_prepared() {
+fn an_assignment_has_all_addresses_until_it_is_prepared() {
     let mut stage = granted();
     let (name, _) = member(&stage, 1);
     let addresses: Vec<String> = stage
@@ -84,7 +84,7 @@ fn a_member_that_is_done_early_does_not_hold_back_the_others() {
 }
 
 #[test]
-fn one_node_needs_no_word() {
+fn a_single_node_starts_without_waiting_for_go() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 120);
     stage.submit("alone", "pool", 1).expect("accepted");
     stage.settle_effects(|_| true);
@@ -188,7 +188,7 @@ fn ready() -> Machine {
 }
 
 #[test]
-fn what_is_ready_starts_once_when_the_word_comes() {
+fn a_ready_member_starts_once_when_go_is_set() {
     let mut machine = ready();
     assert_eq!(machine.on_desired(&desired(vec![assignment(false)]), 2, at(1), at(1)), []);
     let go = machine.on_desired(&desired(vec![assignment(true)]), 3, at(2), at(2));
@@ -199,7 +199,7 @@ fn what_is_ready_starts_once_when_the_word_comes() {
 }
 
 #[test]
-fn what_is_ready_and_unwanted_never_starts() {
+fn a_ready_member_that_is_unwanted_never_starts() {
     let mut machine = ready();
     let actions = machine.on_desired(&desired(Vec::new()), 2, at(1), at(1));
     let stop = Action::Signal { epoch: Epoch(7), signal: Signal::Terminate };
@@ -213,7 +213,7 @@ fn what_is_ready_and_unwanted_never_starts() {
 }
 
 #[test]
-fn an_order_of_before_there_was_a_word_goes_at_once() {
+fn an_assignment_without_the_go_field_starts_at_once() {
     let text = r#"{"epoch":7,"job_name":"gang","attempt":1,"spec":"SPEC","rank":0,"nodes":2}"#;
     let spec = serde_json::to_string(&SpecHash::made_up("hash")).expect("plain");
     let assignment: Assignment =
@@ -223,7 +223,7 @@ fn an_order_of_before_there_was_a_word_goes_at_once() {
 }
 
 #[test]
-fn the_answer_to_a_ready_report_is_in_the_same_breath() {
+fn the_answer_to_the_last_ready_report_sets_go() {
     let mut stage = granted();
     says(&mut stage, 0, AttemptPhase::Ready);
     let (name, epoch) = member(&stage, 1);

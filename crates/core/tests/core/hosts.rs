@@ -40,7 +40,7 @@ fn refusal(answer: InputResult) -> RefusalKind {
 }
 
 #[test]
-fn a_ticket_is_good_once_and_only_its_user_may_ask_again() {
+fn a_join_token_is_valid_once_and_only_its_host_may_ask_again() {
     let mut stage = Stage::new();
     issue(&mut stage, "t", None).expect("issued");
     let first = join(&mut stage, "t", "box", "k").expect("joined");
@@ -58,7 +58,7 @@ fn a_ticket_is_good_once_and_only_its_user_may_ask_again() {
 }
 
 #[test]
-fn tickets_expire_and_may_be_for_one_name() {
+fn join_tokens_expire_and_may_be_for_one_name() {
     let mut stage = Stage::new();
     issue(&mut stage, "t", Some("box")).expect("issued");
     assert_eq!(refusal(join(&mut stage, "t", "other", "k")), RefusalKind::Invalid);
@@ -521,7 +521,7 @@ fn a_node_waits_for_gpus_that_others_have_and_why_says_so() {
 }
 
 #[test]
-fn a_silent_host_gets_nothing_new_until_it_speaks() {
+fn a_silent_host_gets_nothing_new_until_it_reports() {
     let mut stage = Stage::with_cluster("pool", 0, 9, 600);
     stage.join_host("box", nodes(2));
     stage.submit("one", "pool", 1).expect("accepted");

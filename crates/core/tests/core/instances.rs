@@ -110,7 +110,7 @@ fn what_is_so_already_succeeds_and_what_is_under_way_is_not_begun_twice() {
 }
 
 #[test]
-fn another_wish_takes_the_place_of_what_is_under_way() {
+fn another_request_replaces_the_operation_under_way() {
     let mut stage = Stage::new();
     let create = stage.put_instance("box-one");
     let stop = stage.power("box-one", Power::Stop);

@@ -82,7 +82,7 @@ fn a_cancelled_job_has_its_time_but_not_beyond_the_lease() {
 }
 
 #[test]
-fn who_wakes_up_after_its_lease_kills_at_once() {
+fn an_agent_that_wakes_up_after_its_lease_kills_at_once() {
     let (mut machine, sent) = alone(LEASE_MAX);
     let late = sent + LEASE_MAX;
     let sent: Vec<Signal> = machine

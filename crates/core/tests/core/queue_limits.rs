@@ -24,7 +24,7 @@ fn refused(answer: InputResult) -> (RefusalKind, String) {
 }
 
 #[test]
-fn one_user_has_so_many_waiting_and_others_are_not_held_back() {
+fn one_users_waiting_jobs_are_limited_and_others_are_not_held_back() {
     let mut stage = closed();
     for number in 0..3 {
         submit(&mut stage, "ada", &format!("a{number}")).expect("within the limit");
@@ -45,7 +45,7 @@ fn one_user_has_so_many_waiting_and_others_are_not_held_back() {
 }
 
 #[test]
-fn one_workspace_has_so_many_waiting_and_others_are_not_held_back() {
+fn one_workspaces_waiting_jobs_are_limited_and_others_are_not_held_back() {
     let mut stage = closed();
     for number in 0..5 {
         submit(&mut stage, &format!("u{number}"), &format!("j{number}")).expect("within the limit");

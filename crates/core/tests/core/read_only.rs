@@ -62,7 +62,7 @@ fn an_end_is_not_acknowledged_before_it_is_on_disk() {
 }
 
 #[test]
-fn who_would_change_something_has_to_come_again() {
+fn a_report_that_would_change_something_has_to_be_repeated() {
     let (mut stage, node, _) = running();
     stage.submit("next", "pool", 1).expect("accepted");
     stage.settle_effects(|_| true);

@@ -47,7 +47,7 @@ fn each_member_of_the_live_attempt_keeps_its_own() {
 }
 
 #[test]
-fn who_was_given_up_keeps_nothing_more() {
+fn an_attempt_that_was_given_up_saves_nothing_more() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 60);
     stage.submit("job", "pool", 1).expect("accepted");
     stage.provide();

@@ -214,7 +214,7 @@ fn a_job_that_kills_its_nodes_is_given_up() {
 }
 
 #[test]
-fn a_cancel_reaches_a_node_that_never_got_the_order() {
+fn a_cancel_reaches_a_node_that_never_got_the_assignment() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 60);
     stage.submit("job", "pool", 1).expect("accepted");
     stage.provide();
@@ -364,7 +364,7 @@ fn the_same_submit_again_is_the_same_job() {
 }
 
 #[test]
-fn every_reason_for_waiting_is_said() {
+fn every_reason_for_waiting_is_given() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 60);
     stage.submit("runs", "pool", 1).expect("accepted");
     let reasons = |stage: &Stage, job: &str| why(&stage.world, stage.job(job).expect("live").id);
@@ -494,7 +494,7 @@ fn a_patch_changes_scale_tags_identity_and_description_only() {
 }
 
 #[test]
-fn bad_wishes_are_refused_with_the_value_and_change_nothing() {
+fn bad_requests_are_refused_with_the_value_and_change_nothing() {
     let mut stage = Stage::with_cluster("pool", 0, 2, 60);
     let seconds = |seconds| Some(Span::seconds(seconds));
     let text = |length| Some("x".repeat(length).into());

@@ -142,7 +142,7 @@ fn users_can_change_neither_the_cluster_nor_take_its_name() {
 }
 
 #[test]
-fn it_goes_with_its_workspace_and_a_lock_keeps_it_away() {
+fn it_is_deleted_with_its_workspace_and_a_lock_prevents_its_creation() {
     let mut stage = Stage::new();
     let scope = Scope::workspace(&workspace());
     let lock = NewLock { name: "l".into(), scope, level: LockLevel::ReadOnly, notes: None };

@@ -24,7 +24,7 @@ fn on_box(stage: &Stage) -> usize {
 }
 
 #[test]
-fn a_silent_host_gets_nothing_new_until_it_speaks() {
+fn a_silent_host_gets_nothing_new_until_it_reports() {
     let mut stage = Stage::with_cluster("pool", 0, 4, 600);
     stage.join_host("box", CAPACITY);
     stage.submit("runs", "pool", 1).expect("accepted");
@@ -48,7 +48,7 @@ fn a_silent_host_gets_nothing_new_until_it_speaks() {
 }
 
 #[test]
-fn the_servers_own_machine_is_never_silent() {
+fn the_servers_own_host_is_never_silent() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 600);
     let local = HostName::local();
     say(&mut stage, HostRequest::Seen { name: local.clone(), capacity: CAPACITY });
@@ -58,7 +58,7 @@ fn the_servers_own_machine_is_never_silent() {
 }
 
 #[test]
-fn who_waits_for_a_silent_host_starts_when_it_speaks() {
+fn a_job_that_waits_for_a_silent_host_starts_when_it_reports() {
     let mut stage = Stage::with_cluster("pool", 0, 1, 600);
     stage.world.settings.over_commit = false;
     stage.join_host("box", CAPACITY);

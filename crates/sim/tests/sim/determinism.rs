@@ -8,7 +8,7 @@ fn simulate(seed: u64, batch: usize) -> Summary {
 }
 
 #[test]
-fn the_same_seed_comes_to_the_same_log() {
+fn the_same_seed_gives_the_same_log() {
     for seed in 1..=2 {
         assert_eq!(simulate(seed, 16), simulate(seed, 16));
     }

@@ -69,7 +69,7 @@ fn a_warm_node_serves_in_the_very_second_its_idle_time_ends() {
 }
 
 #[test]
-fn a_node_that_becomes_free_serves_who_waits_and_the_spare_boot_is_kept_idle() {
+fn a_freed_node_serves_the_waiting_job_and_the_spare_boot_is_kept_idle() {
     // The second job waits for its own boot at 280, but the first job's node is free at 200.
     let figures = figures(&trace("0,20,1,1,,\n100,50,1,1,,\n"), &setting(2, 60, 180));
     // Node 1: up at 180, runs to 200 and on to 250, deleted at 310. Node 2: up at 280, deleted at 340.
