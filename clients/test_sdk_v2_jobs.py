@@ -305,7 +305,7 @@ def test_a_training_with_a_conda_file_has_its_packages_and_variables(ml_client, 
     )
     first = ml_client.jobs.create_or_update(job)
     said = log_of(ml_client, first.name, tmp_path)
-    assert "accuracy 1.0 /job/.python" in said, said
+    assert "accuracy 1.0 /job/wd/.python" in said, said
     assert "muster: " in said and image in said, "what stands in for the image is said"
     ml_client.jobs.download(first.name, download_path=tmp_path / "down", output_name="model")
     assert (tmp_path / "down" / "named-outputs" / "model" / "model.pkl").stat().st_size > 100

@@ -313,8 +313,8 @@ def test_pip_installs_for_its_own_job_only(ml_client, cluster, tmp_path):
 which pyfiglet; pyfiglet hi && python -m pip list
 """
     said = log_of(ml_client, submit(ml_client, script, environment=shared), tmp_path)
-    assert "1.17.0 /environments/" in said and "1.16.0 /job/.python/lib/" in said, said
-    assert "/job/.python/bin/pyfiglet" in said, said
+    assert "1.17.0 /environments/" in said and "1.16.0 /job/wd/.python/lib/" in said, said
+    assert "/job/wd/.python/bin/pyfiglet" in said, said
     look += "; pip --version; python -c 'import pyfiglet'"
     said = log_of(ml_client, submit(ml_client, look, environment=shared), tmp_path)
     assert "1.17.0 /environments/" in said and "No module named 'pyfiglet'" in said, said

@@ -226,11 +226,11 @@ pub(crate) async fn run(
     let path = context.home.job_log(epoch);
     let bounds = log::Bounds::of(context);
     tokio::join!(log::send_all(&context.client, epoch, &path, bounds, its_stage), async {
-        let work_dir = context.home.work(epoch);
+        let own_dir = context.home.own(epoch);
         // What its neighbours do to the node's memory is not its doing.
         let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
         let file_bytes = context.file_bytes().filter(|_| context.spawner.is_some());
-        let watch = Watch::new(work_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
+        let watch = Watch::new(own_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
         let counted = counted(context, &assignment, group.as_ref());
         let metered = Metered { counted, disk_bytes: watch.disk_used(), gpus: gpus.numbers() };
         let following = context.meter.follow(epoch, metered);
@@ -424,9 +424,9 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 fn make_folders(home: &Home, epoch: Epoch) -> io::Result<()> {
-    let work_dir = home.work(epoch);
-    remove_tree(&work_dir)?;
-    make_private_dir(&work_dir.join("tmp"))?;
+    remove_tree(&home.own(epoch))?;
+    make_private_dir(&home.work(epoch))?;
+    make_private_dir(&home.tmp(epoch))?;
     make_private_dir(&home.jobs())
 }
 

@@ -8,7 +8,9 @@
 //! DIR/agent.log         what it says
 //! DIR/journal           what it must not forget
 //! DIR/jobs/EPOCH.pid    the first process of each running attempt
-//! DIR/work/EPOCH/       its working folder
+//! DIR/work/EPOCH/       all that it writes
+//! DIR/work/EPOCH/wd/    its working folder
+//! DIR/work/EPOCH/tmp/   its folder for temporary files
 //! DIR/inputs/EPOCH/     what it reads: a folder for each input
 //! DIR/logs/EPOCH.log    its output
 //! ```
@@ -19,6 +21,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::Epoch;
+use muster_sandbox::job;
 use rustix::fs::{FlockOperation, flock};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +62,17 @@ impl Home {
         self.jobs().join(format!("{epoch}.pid"))
     }
 
-    pub fn work(&self, epoch: Epoch) -> PathBuf {
+    /// The folder around an attempt's working folder, in which it may write, too. It goes with the attempt.
+    pub fn own(&self, epoch: Epoch) -> PathBuf {
         self.dir.join("work").join(epoch.to_string())
+    }
+
+    pub fn work(&self, epoch: Epoch) -> PathBuf {
+        self.own(epoch).join(job::WORK_NAME)
+    }
+
+    pub fn tmp(&self, epoch: Epoch) -> PathBuf {
+        self.own(epoch).join(job::TMP_NAME)
     }
 
     pub fn inputs(&self, epoch: Epoch) -> PathBuf {

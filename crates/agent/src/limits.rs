@@ -25,7 +25,7 @@ const LARGE_PART: u64 = 4;
 /// Watches one attempt.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    work_dir: PathBuf,
+    own_dir: PathBuf,
     /// Of its folder, if it has a limit.
     disk_bytes: Option<u64>,
     /// The longest that one of its files may be.
@@ -114,10 +114,10 @@ impl Memory {
 
 impl Watch {
     /// From now on.
-    pub(crate) fn new(work_dir: PathBuf, disk_bytes: Option<u64>, memory: Option<Memory>) -> Watch {
+    pub(crate) fn new(own_dir: PathBuf, disk_bytes: Option<u64>, memory: Option<Memory>) -> Watch {
         let oom_kills = memory.as_ref().map_or(0, Memory::oom_kills);
         Watch {
-            work_dir,
+            own_dir,
             disk_bytes,
             file_bytes: None,
             disk_used: Arc::default(),
@@ -144,7 +144,7 @@ impl Watch {
         loop {
             // First of all: most jobs are over before they could have written much.
             tokio::time::sleep(pause).await;
-            let (began, folder) = (Instant::now(), self.work_dir.clone());
+            let (began, folder) = (Instant::now(), self.own_dir.clone());
             let look = move || {
                 let is_full = full(&folder, most.bytes).is_some();
                 let hidden = if is_full { hidden_by(&folder) } else { Used::default() };
@@ -168,7 +168,7 @@ impl Watch {
     /// Whether it has more than it may have, or a good part of a disk that is full: then it goes, and others can go on.
     fn is_over(&self, used: Used, most: Used) -> Option<Exit> {
         used.beyond(most).or_else(|| {
-            let full = full(&self.work_dir, most.bytes);
+            let full = full(&self.own_dir, most.bytes);
             full.filter(|_| {
                 used.bytes >= most.bytes / LARGE_PART || used.files >= most.files / LARGE_PART
             })
@@ -187,10 +187,10 @@ impl Watch {
                 let most = self.file_bytes.unwrap_or_default();
                 Exit::OverLimit { of: Scarce::FileLength, most }
             }
-            (_, Some(limit)) if full(&self.work_dir, limit).is_some() => {
+            (_, Some(limit)) if full(&self.own_dir, limit).is_some() => {
                 // Another job of the node may have filled it.
                 let most = Used::of_disk(limit);
-                self.is_over(used_by(&self.work_dir, most), most).unwrap_or(exit)
+                self.is_over(used_by(&self.own_dir, most), most).unwrap_or(exit)
             }
             _ => exit,
         }

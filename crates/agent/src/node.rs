@@ -219,9 +219,9 @@ impl Node {
     /// The server has the ending and the log: nobody needs what is left here.
     fn tidy_up(&self, epoch: Epoch) {
         let home = &self.context.home;
-        let (work, inputs, log) = (home.work(epoch), home.inputs(epoch), home.job_log(epoch));
+        let (own, inputs, log) = (home.own(epoch), home.inputs(epoch), home.job_log(epoch));
         self.context.removals.start(move || {
-            let removed = remove_tree(&work).and_then(|()| remove_tree(&inputs));
+            let removed = remove_tree(&own).and_then(|()| remove_tree(&inputs));
             let removed = removed.and_then(|()| match std::fs::remove_file(&log) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 result => result,

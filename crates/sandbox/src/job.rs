@@ -12,7 +12,7 @@
 //!   kills whatever the job started, however it hid;
 //! * the only user is [`USER`], and nobody is root. With a range of users each job is another one outside; with one
 //!   user only, all jobs and the agent are that one outside, and the namespaces alone keep them apart;
-//! * the files are the node's, read-only; writable are its folder ([`FOLDER`]), `/tmp` and `/dev/shm` ([`mounts`]);
+//! * the files are the node's, read-only; writable are its folder ([`OWN`]), `/tmp` and `/dev/shm` ([`mounts`]);
 //! * it has no capability, gains none, and is refused the system calls that only walls need ([`filter`]).
 //!
 //! Where asked for, jobs share the sandbox of their node instead ([`shared`]): then they have users, folders and `/tmp` of
@@ -39,8 +39,14 @@ use serde::{Deserialize, Serialize};
 
 pub use self::spawner::{Pulse, Spawner};
 
+/// Where a job finds what is its own: its working folder, and room beside it, as many programs write to `../data`.
+pub const OWN: &str = "/job";
 /// Where a job finds its working folder.
-pub const FOLDER: &str = "/job";
+pub const FOLDER: &str = "/job/wd";
+/// The working folder in a job's own folder.
+pub const WORK_NAME: &str = "wd";
+/// The folder in a job's own folder that is also its `/tmp`.
+pub const TMP_NAME: &str = "tmp";
 /// Where a job finds what it reads.
 pub const INPUTS: &str = "/inputs";
 /// Where it finds whom to trust: the public CAs and the server's.
@@ -55,10 +61,8 @@ pub struct Launch {
     pub command: String,
     /// All of its environment.
     pub variables: BTreeMap<String, String>,
-    /// Becomes [`FOLDER`]. It is handed over to the job's user.
-    pub work_dir: PathBuf,
-    /// Becomes `/tmp`. Inside of `work_dir`, so that it goes with it.
-    pub tmp_dir: PathBuf,
+    /// Becomes [`OWN`]. It is handed over to the job's user, with the folders [`WORK_NAME`] and [`TMP_NAME`] in it.
+    pub own_dir: PathBuf,
     /// Folders of the node that a job finds empty.
     pub hidden: Vec<PathBuf>,
     /// Becomes [`CA_BUNDLE`].

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use muster_sandbox::job;
@@ -30,7 +30,7 @@ pub(super) async fn start(
     let work_dir = context.home.work(assignment.epoch);
     let log = open_log(&context.home.job_log(assignment.epoch))?;
     if let Some(spawner) = &context.spawner {
-        let launch = walled_launch(context, launching, work_dir)?;
+        let launch = walled_launch(context, launching)?;
         let network = match has_own_network(context, launching) {
             true => Some(own_network(context)?),
             false => None,
@@ -44,7 +44,8 @@ pub(super) async fn start(
     let bound = bind_all(spec, &places).map_err(io::Error::other)?;
     let (command, more) = ranks::distributed(spec, assignment, *facts, bound.command);
     let (command, starter) = services.beside(command, &bound.log_dirs);
-    let mut variables = variables(context, launching, bound.variables, &work_dir)?;
+    let tmp_dir = context.home.tmp(assignment.epoch);
+    let mut variables = variables(context, launching, bound.variables, (&work_dir, &tmp_dir))?;
     variables.extend(more.into_iter().chain(starter));
     let process =
         Process::spawn(Launch { command: &command, work_dir: &work_dir, variables, log })?;
@@ -68,11 +69,7 @@ fn own_network(context: &Context) -> io::Result<OwnNetwork> {
     Ok(OwnNetwork { network, _relay: relay })
 }
 
-fn walled_launch(
-    context: &Context,
-    launching: &Launching<'_>,
-    work_dir: PathBuf,
-) -> io::Result<job::Launch> {
+fn walled_launch(context: &Context, launching: &Launching<'_>) -> io::Result<job::Launch> {
     let Launching { assignment, spec, facts, gpus, services, group } = launching;
     let inputs = context.home.inputs(assignment.epoch);
     let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));
@@ -80,7 +77,8 @@ fn walled_launch(
     let bound = bind_all(spec, &places).map_err(io::Error::other)?;
     let (command, more) = ranks::distributed(spec, assignment, *facts, bound.command);
     let (command, starter) = services.beside(command, &bound.log_dirs);
-    let mut variables = variables(context, launching, bound.variables, seen_work)?;
+    let seen_tmp = Path::new(job::OWN).join(job::TMP_NAME);
+    let mut variables = variables(context, launching, bound.variables, (seen_work, &seen_tmp))?;
     variables.extend(more.into_iter().chain(starter));
     // The folder is not there for it, and whoever looks for a node's processes finds them by their init.
     variables.remove(kin::DIR_VARIABLE);
@@ -99,8 +97,7 @@ fn walled_launch(
     Ok(job::Launch {
         command,
         variables: variables.into_iter().map(text).collect::<io::Result<_>>()?,
-        tmp_dir: work_dir.join("tmp"),
-        work_dir,
+        own_dir: context.home.own(assignment.epoch),
         hidden: context.hidden.clone(),
         ca_bundle: context.access.as_ref().and_then(ServerAccess::ca_bundle).map(Path::to_owned),
         inputs: inputs.is_dir().then_some(inputs),
@@ -122,7 +119,7 @@ fn variables(
     context: &Context,
     launching: &Launching<'_>,
     own: BTreeMap<String, String>,
-    work_dir: &Path,
+    (work_dir, tmp_dir): (&Path, &Path),
 ) -> io::Result<BTreeMap<String, OsString>> {
     let Launching { assignment, spec, facts, .. } = launching;
     let inherited =
@@ -131,7 +128,7 @@ fn variables(
         ("PATH".into(), inherited("PATH", DEFAULT_PATH)),
         ("LANG".into(), inherited("LANG", DEFAULT_LANG)),
         ("HOME".into(), work_dir.into()),
-        ("TMPDIR".into(), work_dir.join("tmp").into()),
+        ("TMPDIR".into(), tmp_dir.into()),
     ]);
     all.extend(mlflow::variables(work_dir));
     for (name, value) in own {

@@ -48,7 +48,7 @@ async fn every_way_to_end_behind_walls_is_told_as_it_was() {
     let exit = harness.ending(epoch).await;
     let Exit::NotStarted { message } = &exit else { panic!("{exit:?}") };
     assert!(message.contains("the command has a zero byte"), "{message}");
-    eventually("the jobs' files go", || !harness.home.work(epoch).exists()).await;
+    eventually("the jobs' files go", || !harness.home.own(epoch).exists()).await;
 }
 
 #[tokio::test]
@@ -58,11 +58,11 @@ async fn a_job_behind_walls_finds_its_own_things_and_nothing_of_the_node() {
     let dir = harness.home.dir().display();
     let command = format!(
         "id -u; pwd; echo $HOME $TMPDIR $USER $MUSTER_NODE ${{MUSTER_NODE_DIR-none}}; touch $TMPDIR/x /tmp/y; \
-         ls tmp; cat {dir}/secret {dir}/journal {dir}/logs/* 2>/dev/null; ls -A {dir} 2>/dev/null; :"
+         ls ../tmp; cat {dir}/secret {dir}/journal {dir}/logs/* 2>/dev/null; ls -A {dir} 2>/dev/null; :"
     );
     let epoch = harness.assignment(1, &command);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    assert_eq!(harness.log(epoch), "1000\n/job\n/job /job/tmp job pool-1 none\nx\ny\n");
+    assert_eq!(harness.log(epoch), "1000\n/job/wd\n/job/wd /job/tmp job pool-1 none\nx\ny\n");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ async fn a_command_runs_and_its_log_arrives_complete_and_in_order() {
     let expected: String = (1..=2000).map(|i| format!("line {i}\n")).collect();
     assert_eq!(harness.log(epoch), expected + "oops\n");
     eventually("the job's files go once its ending is acknowledged", || {
-        !harness.home.work(epoch).exists() && !harness.home.job_log(epoch).exists()
+        !harness.home.own(epoch).exists() && !harness.home.job_log(epoch).exists()
     })
     .await;
     assert!(!harness.home.job_pid(epoch).exists());
@@ -61,7 +61,7 @@ async fn a_job_finds_what_it_was_given_and_nothing_of_the_agent() {
         ("GREETING", "hello there"),
         ("LANG", "en_GB.UTF-8"),
         ("HOME", &work),
-        ("TMPDIR", &format!("{work}/tmp")),
+        ("TMPDIR", &harness.home.tmp(epoch).display().to_string()),
         ("MUSTER_NODE", "pool-1"),
         ("MUSTER_NODE_DIR", &dir),
         ("MUSTER_JOB_NAME", "a-job"),
@@ -180,7 +180,7 @@ async fn a_job_that_is_unwanted_while_it_is_prepared_never_starts() {
     harness.until("a few tries", |book| (book.specs_asked_for > 2).then_some(())).await;
     harness.server.change(|book| book.assignments.clear());
     assert_eq!(harness.ending(epoch).await, Exit::Stopped);
-    assert!(!harness.home.work(epoch).exists());
+    assert!(!harness.home.own(epoch).exists());
     agent.abort();
 }
 
@@ -202,6 +202,7 @@ async fn a_nodes_files_are_its_own() {
     let agent = harness.agent();
     let epoch = harness.assignment(1, "echo up; sleep 1000");
     harness.until_log_has(epoch, "up").await;
+    assert_eq!(mode_of(&harness.home.own(epoch)), 0o700);
     assert_eq!(mode_of(&harness.home.work(epoch)), 0o700);
     assert_eq!(mode_of(&harness.home.job_log(epoch)), 0o600);
     assert_eq!(mode_of(&harness.home.journal()), 0o600);

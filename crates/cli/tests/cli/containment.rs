@@ -113,7 +113,7 @@ fn the_memory_and_cores_of_a_share_are_the_jobs_own() {
     cluster(&site, "cpu", &["--min-instances", "1", "--size", "Standard_DS3_v2"]);
     let part = ["--cpus", "1", "--memory", "256MB"];
     // It kills itself after its neighbour was ended for its memory.
-    let victim = "echo here; while [ ! -e /job/go ]; do sleep 0.05; done; kill -9 $$";
+    let victim = "echo here; while [ ! -e /job/wd/go ]; do sleep 0.05; done; kill -9 $$";
     let create = ["job", "create", "--compute", "cpu", "--command", victim, "-n", "victim"];
     assert_eq!(site.run(&[&create[..], &part].concat()).code, 0);
     site.wait_for_job("victim", |job| job["status"] == "Running");
@@ -246,7 +246,7 @@ fn ends_with_all_that_it_started(site: &Site, more: &[&str]) {
 fn a_flood_of_output_is_taken_whole() {
     let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
-    let neighbour = "while [ ! -e /job/end ]; do echo tick; sleep 0.2; done";
+    let neighbour = "while [ ! -e /job/wd/end ]; do echo tick; sleep 0.2; done";
     let create = ["job", "create", "--compute", "cpu", "--command", neighbour, "-n", "neighbour"];
     assert_eq!(site.run(&create).code, 0);
     wait_until("it runs", || site.text(&["job", "show", "-n", "neighbour"]).contains("Running"));

@@ -54,7 +54,8 @@ fn look(sandboxes: &Path, seen: &mut BTreeMap<String, (u128, u128)>) {
         let beat = |line: &str| line.parse::<u128>().ok();
         let mut lines = whole.lines().filter_map(beat);
         let Some(first) = lines.next() else { continue };
-        let epoch = work.file_name().expect("named").to_string_lossy().into_owned();
+        let own = work.parent().and_then(Path::file_name).expect("named");
+        let epoch = own.to_string_lossy().into_owned();
         seen.insert(epoch, (first, lines.next_back().unwrap_or(first)));
     }
 }

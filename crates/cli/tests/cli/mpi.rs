@@ -8,13 +8,13 @@ const COMMAND: &str = r#"
 set -e
 printf %s "$HELLO" > hello.c
 printf %s "$REACH" > reach.py
-printf '#!/bin/sh\nexec python3 /job/reach.py "$@"\n' > reach
+printf '#!/bin/sh\nexec python3 /job/wd/reach.py "$@"\n' > reach
 chmod +x reach
 mpicc -o hello hello.c
 if [ "$NODE_RANK" = 0 ]; then
     hosts=$(echo "$AZ_BATCH_NODE_LIST" | tr ';' ',')
     [ "${AZ_BATCHAI_MPI_MASTER_NODE%%:*}" = "$MASTER_ADDR" ]
-    mpirun -np 2 --map-by node -H "$hosts" --mca plm_rsh_agent /job/reach \
+    mpirun -np 2 --map-by node -H "$hosts" --mca plm_rsh_agent /job/wd/reach \
         --mca oob_tcp_if_include eth0 --mca btl tcp,self --mca btl_tcp_if_include eth0 ./hello
     for host in $(echo "$AZ_BATCH_NODE_LIST" | tr ';' ' '); do
         [ "$host" = "$MASTER_ADDR" ] || ./reach "$host" done

@@ -7,8 +7,8 @@ use crate::{rootless, support};
 /// The number tells its processes from those of the other test here.
 fn victim(number: u32) -> String {
     format!(
-        "echo only-the-$KNOWS | tee /job/file /tmp/file /dev/shm/file > /dev/null; \
-         python3 -c \"$LISTEN\" {number} & while [ ! -e /job/end ]; do sleep 0.0{number}; done"
+        "echo only-the-$KNOWS | tee /job/wd/file /tmp/file /dev/shm/file > /dev/null; \
+         python3 -c \"$LISTEN\" {number} & while [ ! -e /job/wd/end ]; do sleep 0.0{number}; done"
     )
 }
 

@@ -93,5 +93,5 @@ fn they_end_whole_and_their_ends_are_told_apart() {
         "found",
         "pwd; test -w /tmp && ls -A /tmp; test -s $SSL_CERT_FILE && echo trust",
     );
-    assert_eq!(found.trim(), "/job\ntrust");
+    assert_eq!(found.trim(), "/job/wd\ntrust");
 }

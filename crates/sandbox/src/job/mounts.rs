@@ -16,7 +16,7 @@ use rustix::mount::{
     fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, unmount,
 };
 
-use super::{CA_BUNDLE, FOLDER, INPUTS, Launch, shown, told};
+use super::{CA_BUNDLE, FOLDER, INPUTS, Launch, OWN, TMP_NAME, shown, told};
 use crate::mounts::{self, DEVICE_LINKS, DEVICES, GPU_DEVICES};
 
 const NEW_KERNEL: &str = "Linux 5.12 or newer is needed";
@@ -32,7 +32,7 @@ const RESOLVER: &str = "/run/systemd/resolve";
 
 /// What comes from the node, held but not yet in place.
 pub(super) struct Sources {
-    work: OwnedFd,
+    own: OwnedFd,
     tmp: OwnedFd,
     system: Vec<(OsString, Entry)>,
     devices: Vec<(String, OwnedFd)>,
@@ -56,10 +56,10 @@ impl Sources {
             devices.push((name, device));
         }
         // Where the new root stands at first. The way there may be closed for the job's user.
-        told(std::env::set_current_dir(&launch.work_dir), || "chdir".into(), "")?;
+        told(std::env::set_current_dir(&launch.own_dir), || "chdir".into(), "")?;
         Ok(Sources {
-            work: tree(&launch.work_dir, false)?,
-            tmp: tree(&launch.tmp_dir, false)?,
+            own: tree(&launch.own_dir, false)?,
+            tmp: tree(&launch.own_dir.join(TMP_NAME), false)?,
             system: system()?,
             devices,
             resolver: Path::new(RESOLVER)
@@ -103,7 +103,7 @@ impl Sources {
         }
         let sealed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         set_attributes(Path::new("."), sealed, true, 0)?;
-        slot(&self.work, relative(Path::new(FOLDER)), false)?;
+        slot(&self.own, relative(Path::new(OWN)), false)?;
         slot(&self.tmp, Path::new("tmp"), false)?;
         make_dev(&self.devices, launch.limits.shared_memory_bytes)?;
         let help = "the node's own /proc must be writable and nothing mounted inside of it";
@@ -122,13 +122,13 @@ impl Sources {
 /// For a job that sees its node as it is, but for its folder and `/tmp`. For the first process of a new mount namespace.
 pub(super) fn settle_in_node(launch: &Launch) -> Result<(), String> {
     set_attributes(Path::new("/"), 0, true, libc::MS_PRIVATE)?;
-    let (work, tmp) = (tree(&launch.work_dir, false)?, tree(&launch.tmp_dir, false)?);
+    let (own, tmp) = (tree(&launch.own_dir, false)?, tree(&launch.own_dir.join(TMP_NAME), false)?);
     if let Some(path) = &launch.inputs {
         let inputs = tree(path, false)?;
         slot(&inputs, Path::new(INPUTS), false)?;
         set_attributes(Path::new(INPUTS), libc::MOUNT_ATTR_RDONLY, false, 0)?;
     }
-    slot(&work, Path::new(FOLDER), false)?;
+    slot(&own, Path::new(OWN), false)?;
     slot(&tmp, Path::new("/tmp"), false)?;
     told(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
 }

@@ -73,7 +73,7 @@ impl Spawner {
     ) -> Result<Line, LaunchError> {
         let (has_range, outside) = (self.users.has_range(), self.users.next());
         if has_range {
-            hand_over(&launch.work_dir, outside)?;
+            hand_over(&launch.own_dir, outside)?;
             // So that it can be opened as /dev/stdout.
             let path = || "its log".into();
             std::os::unix::fs::fchown(log, Some(outside.0), Some(outside.1))

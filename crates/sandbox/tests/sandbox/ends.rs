@@ -40,7 +40,7 @@ fn what_cannot_be_started_says_why() {
     launch.variables.insert("LONG".into(), "x".repeat(200_000));
     assert!(why(launch.clone()).contains("execve /bin/sh"));
     launch.variables.remove("LONG");
-    launch.tmp_dir = launch.work_dir.join("missing");
+    std::fs::remove_dir(launch.own_dir.join("tmp")).unwrap();
     assert!(why(launch).contains("open_tree"));
     // And the spawner is still well.
     node.said("b", "true");

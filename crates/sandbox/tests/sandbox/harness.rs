@@ -49,16 +49,17 @@ pub fn node() -> Option<Node> {
 
 impl Node {
     pub fn launch(&self, name: &str, command: &str) -> Launch {
-        let work_dir = self.dir.path().join("work").join(name);
-        std::fs::create_dir_all(work_dir.join("tmp")).unwrap();
-        let variables = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/job")];
+        let own_dir = self.dir.path().join("work").join(name);
+        for folder in ["wd", "tmp"] {
+            std::fs::create_dir_all(own_dir.join(folder)).unwrap();
+        }
+        let variables = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/job/wd")];
         Launch {
             group: Vec::new(),
             command: command.into(),
             variables: variables.map(|(name, value)| (name.into(), value.into())).into(),
-            tmp_dir: work_dir.join("tmp"),
             inputs: None,
-            work_dir,
+            own_dir,
             hidden: vec![self.dir.path().to_path_buf()],
             ca_bundle: None,
             gpus: Vec::new(),

@@ -13,13 +13,13 @@ fn a_job_finds_what_it_was_given_and_nothing_else() {
     let outcome = node.start_as("a", launch).outcome();
     let mut found: Vec<&str> = outcome.log.split_terminator('\0').collect();
     // The shell sets this by itself.
-    found.retain(|entry| *entry != "PWD=/job");
+    found.retain(|entry| *entry != "PWD=/job/wd");
     found.sort_unstable();
     assert_eq!(found, ["B=", "GREETING=hello there"]);
     // The third is `ls` looking.
     let log =
         node.said("b", "ls -1 /proc/self/fd; readlink /proc/self/fd/0; pwd; umask; ulimit -c");
-    assert_eq!(log, "0\n1\n2\n3\n/dev/null\n/job\n0022\n0\n");
+    assert_eq!(log, "0\n1\n2\n3\n/dev/null\n/job/wd\n0022\n0\n");
     assert_eq!(
         node.said("c", "[ $(ulimit -Sn) = $(ulimit -Hn) ] && cat /proc/self/oom_score_adj"),
         "500\n"
@@ -67,7 +67,7 @@ fn a_job_sees_nothing_of_its_node_and_of_other_jobs() {
     // Not by the way of its init either, nor by the folder above its own.
     let log = node.said(
         "b",
-        "ls /proc/1/root /proc/1/cwd; cat /proc/1/environ; cat /proc/1/fd/2; ls /job/../; :",
+        "ls /proc/1/root /proc/1/cwd; cat /proc/1/environ; cat /proc/1/fd/2; ls /job/../ ..; :",
     );
     assert_eq!(log.matches("Permission denied").count(), 4, "{log}");
     assert!(log.lines().any(|line| line == "job") && !log.contains("other"), "{log}");
@@ -78,10 +78,12 @@ fn a_job_writes_only_into_its_own_folders() {
     let Some(node) = node() else { return };
     node.said(
         "a",
-        "for dir in /job /tmp /dev/shm; do echo x > $dir/file && cat $dir/file || exit 1; done",
+        "for dir in . .. /tmp /dev/shm; do echo x > $dir/file && cat $dir/file || exit 1; done",
     );
     let folder = node.dir.path().join("work/a");
-    assert!(folder.join("file").exists() && folder.join("tmp/file").exists());
+    for file in ["wd/file", "file", "tmp/file"] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
     // Where the agent's user could write himself, the mount has to refuse it.
     let log = node.said(
         "b",
@@ -106,7 +108,7 @@ fn a_job_writes_only_into_its_own_folders() {
     launch.limits.file_bytes = Some(1000);
     let outcome = node.start_as("d", launch).outcome();
     assert!(outcome.log.contains("900 other"), "{}", outcome.log);
-    assert_eq!(std::fs::metadata(node.dir.path().join("work/d/file")).unwrap().len(), 1000);
+    assert_eq!(std::fs::metadata(node.dir.path().join("work/d/wd/file")).unwrap().len(), 1000);
 }
 
 #[test]

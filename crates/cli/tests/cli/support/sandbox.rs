@@ -61,7 +61,8 @@ pub fn home_of(node: &Path) -> Option<PathBuf> {
 /// The working folders on these nodes.
 pub fn works_in(sandboxes: &Path) -> Vec<PathBuf> {
     let homes = nodes_in(sandboxes).into_iter().filter_map(|node| home_of(&node));
-    homes.flat_map(|home| nodes_in(&home.join("work"))).collect()
+    let own = homes.flat_map(|home| nodes_in(&home.join("work")));
+    own.map(|own| own.join("wd")).collect()
 }
 
 /// The working folders on this server's nodes.
