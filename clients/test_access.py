@@ -201,6 +201,7 @@ ELSEWHERE = [
     ("GET", "/t/oauth2/authorize"),
     ("POST", "/t/oauth2/devicecode"),
     ("GET", "/metadata/identity/oauth2/token"),
+    ("GET", "/obo/token"),
     *[(method, f"/{service}{OWN}{rest}") for method, service, rest, *_ in HISTORY],
 ]
 

@@ -104,6 +104,7 @@ def test_what_a_job_asks_for_and_does_not_get_is_in_its_log(
         "computeId": "told-cpu",
         "notificationSetting": {"emails": ["ada@example.com"], "emailOn": ["JobCompleted"]},
         "identity": {"identityType": "UserIdentity"},
+        "services": {"board": {"jobServiceType": "TensorBoard"}},
     }
     answer = put(server, server_env, f"{WS}/jobs/told", {"properties": job})
     assert answer.status_code == 201, answer.text

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
-use muster_core::agent::{Assignment, RunFacts, Signal};
+use muster_core::agent::{Assignment, CLOUD_NAME, RunFacts, Signal};
 use muster_core::ids::Epoch;
 use muster_core::model::{Carrying, Exit, JobSpec, Spans};
 use muster_core::time::Span;
@@ -84,9 +84,8 @@ impl Context {
 /// What a program has to know that calls the server from inside a node.
 #[derive(Debug)]
 pub(crate) struct ServerAccess {
-    /// Where the cluster's identity is to be had, without a secret: the server knows by the socket who asks.
-    tokens: String,
     ca_bundle: Option<PathBuf>,
+    /// Tokens are given here without a secret: the server knows by the socket which node asks.
     server: String,
     /// The folder of the socket that leads to the server.
     relay: PathBuf,
@@ -94,8 +93,7 @@ pub(crate) struct ServerAccess {
 
 impl ServerAccess {
     pub(crate) fn new(server: &str, relay: PathBuf, ca_bundle: Option<PathBuf>) -> ServerAccess {
-        let tokens = format!("{}/msi/token", server.trim_end_matches('/'));
-        ServerAccess { tokens, ca_bundle, server: server.to_owned(), relay }
+        ServerAccess { ca_bundle, server: server.to_owned(), relay }
     }
 
     /// The same way in the network of a job, for as long as the result is held.
@@ -111,7 +109,23 @@ impl ServerAccess {
         let trust = ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"];
         let trust = trust.into_iter().filter(|_| self.ca_bundle.is_some());
         let trust = trust.map(|name| (name, job::CA_BUNDLE.to_owned()));
-        trust.chain([("MSI_ENDPOINT", self.tokens.clone())]).collect()
+        // Programs that use azure-ai-ml find the server that runs them, not Azure.
+        let metadata = self.at("/metadata/endpoints?api-version=2019-05-01");
+        let cloud = [
+            ("MSI_ENDPOINT", self.at("/msi/token")),
+            ("ARM_CLOUD_METADATA_URL", metadata),
+            ("AZUREML_CURRENT_CLOUD", CLOUD_NAME.to_owned()),
+        ];
+        trust.chain(cloud).collect()
+    }
+
+    /// Where an attempt gets tokens of the user who submitted its job. Azure's client sends no secret of its own.
+    pub(crate) fn on_behalf_of(&self, facts: &RunFacts) -> String {
+        self.at(&format!("/obo/token?run={}", facts.token))
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.server.trim_end_matches('/'))
     }
 }
 
@@ -190,7 +204,8 @@ pub(crate) async fn run(
             // In its log before anything of its own.
             let asked = spec.properties.get(JobSpec::NOTE).cloned();
             let notes = context.warnings.iter().cloned().chain(asked).chain(gpus.shortage());
-            let notes: Vec<String> = notes.chain(unlimited).chain(refusals).collect();
+            let notes = notes.chain(unlimited).chain(without_user(context, &spec));
+            let notes: Vec<String> = notes.chain(refusals).collect();
             if !notes.is_empty() && open_log(&context.home.job_log(epoch)).is_ok() {
                 notes.into_iter().for_each(|text| saver.say(text));
             }
@@ -336,6 +351,12 @@ fn own_group(context: &Context, assignment: &Assignment) -> (Option<JobGroup>, O
             (None, Some(text))
         }
     }
+}
+
+/// What to say of a job that wants to act as its user and cannot.
+fn without_user(context: &Context, spec: &JobSpec) -> Option<String> {
+    let text = "identity UserIdentity has no effect on this node: it has no walls, so the server cannot tell which job asks";
+    (spec.acts_as_submitter() && context.access.is_none()).then(|| text.to_owned())
 }
 
 /// Where its cores and memory are counted. Of several jobs without groups on one node each is counted nowhere.

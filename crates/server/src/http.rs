@@ -20,6 +20,7 @@ mod listener;
 mod log_files;
 mod login;
 mod metrics;
+mod on_behalf_of;
 mod read_ahead;
 mod request_log;
 mod respond;

@@ -276,14 +276,22 @@ impl Live {
 
     /// The identity of the node's cluster, if it has one.
     pub fn identity_of_node(&self, name: &str) -> Option<Arc<User>> {
-        let home = self.roster.home_of(name);
-        let inner = self.lock();
-        // An accepted connection can outlive the membership of its host.
-        let is_removed = |home| inner.hosts.host(home).is_none_or(|host| host.key.is_none());
-        if home.as_ref().is_some_and(is_removed) {
-            return None;
-        }
+        let inner = self.lock_for(name)?;
         inner.directory.identity_of(*inner.nodes.get(name)?).cloned()
+    }
+
+    /// The attempt with this epoch, if this node runs it.
+    pub fn attempt_on(&self, epoch: Epoch, node: &str) -> Option<LiveAttempt> {
+        let inner = self.lock_for(node)?;
+        inner.attempts.get(&epoch).filter(|attempt| attempt.rank_of(node).is_some()).cloned()
+    }
+
+    /// Returns `None` for a node whose host was removed: an accepted connection can outlive the membership of its host.
+    fn lock_for(&self, node: &str) -> Option<MutexGuard<'_, Inner>> {
+        let home = self.roster.home_of(node);
+        let inner = self.lock();
+        let is_removed = |home| inner.hosts.host(home).is_none_or(|host| host.key.is_none());
+        if home.as_ref().is_some_and(is_removed) { None } else { Some(inner) }
     }
 
     pub fn jobs_with_attempts(&self) -> Vec<JobId> {

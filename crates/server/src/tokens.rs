@@ -212,6 +212,11 @@ impl Keyring {
         }
     }
 
+    /// Whether this principal exists and has a key, so that its tokens end with the key.
+    pub fn has_key(&self, object_id: &str, directory: &Directory) -> bool {
+        self.fingerprint_of(object_id, directory).is_some()
+    }
+
     /// Issues an access token for one of the known audiences.
     pub fn issue(
         &self,

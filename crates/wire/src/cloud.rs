@@ -3,10 +3,9 @@
 //!
 //! Every address is made from a configured base URL, never from a request's Host header.
 
+pub use muster_core::agent::CLOUD_NAME;
 use serde::{Deserialize, Serialize};
 
-/// The cloud's name. It must be none of Azure's own, whose built-in addresses would win.
-pub const CLOUD_NAME: &str = "Muster";
 /// Completes storage account names. The accounts that we hand out hold their whole address, so that this
 /// is never looked up; `.internal` is reserved for such names.
 pub const DOMAIN: &str = "muster.internal";

@@ -9,6 +9,9 @@ use crate::path::{Authority, Login, PathError, QUERY_BYTES_MAX, Query, Route};
 /// The largest form that is read: a secret and a few names.
 pub const FORM_BYTES_MAX: usize = QUERY_BYTES_MAX;
 
+/// Under which a job names itself when it asks for a token of its user.
+pub const RUN: &str = "run";
+
 const DEFAULT_SCOPE: &str = "/.default";
 
 /// Where the endpoints of an authority are.

@@ -87,7 +87,9 @@ fn walled_launch(context: &Context, launching: &Launching<'_>) -> io::Result<job
         variables.entry(name.into()).or_insert_with(|| "job".into());
     }
     let access = context.access.iter().flat_map(ServerAccess::variables);
-    for (name, value) in access.chain(gpus.variables()) {
+    let acting = context.access.as_ref().zip(*facts).filter(|_| spec.acts_as_submitter());
+    let acting = acting.map(|(access, facts)| ("OBO_ENDPOINT", access.on_behalf_of(facts)));
+    for (name, value) in access.chain(acting).chain(gpus.variables()) {
         variables.entry(name.into()).or_insert_with(|| value.into());
     }
     let text = |(name, value): (String, OsString)| match value.into_string() {

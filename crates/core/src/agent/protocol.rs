@@ -139,6 +139,10 @@ impl Desired {
     }
 }
 
+/// The cloud's name for Azure's clients. It must differ from the names of Azure's own clouds, because clients prefer the
+/// addresses that they have built in for those.
+pub const CLOUD_NAME: &str = "Muster";
+
 /// Facts about an attempt for the programs in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFacts {

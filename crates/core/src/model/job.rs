@@ -147,6 +147,12 @@ impl JobSpec {
             (OnEviction::Requeue, false) => LowPriority::BeginsAnew,
         }
     }
+
+    /// Whether its programs get tokens of the user who submitted it. Not with services: everyone who may run jobs in its
+    /// workspace can open them, and would act as that user.
+    pub fn acts_as_submitter(&self) -> bool {
+        self.identity.as_deref() == Some(&JobIdentity::User) && self.services.is_empty()
+    }
 }
 
 /// Which jobs go first when not all can run. These are Azure's three levels.

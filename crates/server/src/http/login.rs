@@ -18,8 +18,8 @@ use muster_wire::login::{
 };
 use muster_wire::{ArmError, Login, Query, Route};
 
-use super::body;
 use super::respond::{Failed, document, with_retry_after};
+use super::{body, on_behalf_of};
 use crate::app::App;
 use crate::clock;
 use crate::guesses::TooMany;
@@ -67,6 +67,9 @@ pub async fn answer(
             let issuer = app.keyring.issuer();
             let found = OpenIdDocument::new(&app.base_url, issuer, authority);
             Ok(document(StatusCode::OK, &found))
+        }
+        (&Method::GET, Route::Login(Login::OnBehalfOf)) => {
+            on_behalf_of::answer(app, parts, query).await
         }
         (&Method::GET, Route::Login(Login::Instance)) => Ok(instance(app, query)),
         (&Method::GET, Route::Login(Login::Browser { .. })) => Ok(to_browser(query)),
@@ -272,7 +275,7 @@ fn too_many() -> String {
     )
 }
 
-fn source(parts: &Parts) -> Option<&Source> {
+pub fn source(parts: &Parts) -> Option<&Source> {
     parts.extensions.get::<Source>()
 }
 

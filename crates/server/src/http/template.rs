@@ -3,7 +3,7 @@
 use muster_wire::Route;
 
 /// The fixed words of the routes. Everything else in a path is a name that a user chose.
-const WORDS: [&str; 103] = [
+const WORDS: [&str; 104] = [
     ".well-known",
     "attempts",
     "authorize",
@@ -70,6 +70,7 @@ const WORDS: [&str; 103] = [
     "Muster.Why",
     "nodes",
     "oauth2",
+    "obo",
     "openid-configuration",
     "operations",
     "operationStatuses",

@@ -1,6 +1,6 @@
 //! In whose name a job asks for things: kept as it was written, and shown so.
 
-use muster_core::model::JobIdentity;
+use muster_core::model::{JobIdentity, JobSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ArmError;
@@ -47,14 +47,14 @@ impl IdentityEntry {
 }
 
 /// What it asks for and does not get.
-pub(super) fn identity_note(identity: &JobIdentity) -> Option<String> {
-    match identity {
-        JobIdentity::User => Some(
-            "identity UserIdentity has no effect: programs of the job do not act as the user who submitted it, but \
-             as the identity of their compute, if it has one"
+pub(super) fn identity_note(spec: &JobSpec) -> Option<String> {
+    match spec.identity.as_deref()? {
+        JobIdentity::User if !spec.acts_as_submitter() => Some(
+            "identity UserIdentity has no effect in a job with services: everyone who may run jobs in the workspace can \
+             open them, and would act as the user who submitted it; leave out one of the two"
                 .to_owned(),
         ),
-        JobIdentity::AmlToken | JobIdentity::Managed { .. } => None,
+        JobIdentity::User | JobIdentity::AmlToken | JobIdentity::Managed { .. } => None,
     }
 }
 

@@ -123,7 +123,7 @@ pub fn parse_request(
         services: parse_services(&job.get("services")?)?,
     };
     let unread = notes::without_effect(&reads.unread(&value, &HARMLESS));
-    let notes = unread.into_iter().chain(spec.identity.as_deref().and_then(identity_note));
+    let notes = unread.into_iter().chain(identity_note(&spec));
     if let Some(note) = notes::joined(notes) {
         spec.properties.insert(property::NOTE.to_owned(), note);
     }

@@ -22,6 +22,8 @@ pub enum Login {
     Instance,
     /// A virtual machine's identity: without any secret, hence refused.
     MachineIdentity,
+    /// A token of the user who submitted a job, for its programs.
+    OnBehalfOf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +64,7 @@ impl Login {
         match words {
             ["common", "discovery", "instance"] => Some(Login::Instance),
             ["metadata", "identity", "oauth2", "token"] => Some(Login::MachineIdentity),
+            ["obo", "token"] => Some(Login::OnBehalfOf),
             [.., "v2.0", ".well-known", "openid-configuration"] => {
                 authority(&words[words.len() - 3..]).map(|authority| Login::OpenId { authority })
             }
@@ -91,7 +94,8 @@ impl Login {
             Login::OpenId { .. }
             | Login::Browser { .. }
             | Login::Instance
-            | Login::MachineIdentity => "GET",
+            | Login::MachineIdentity
+            | Login::OnBehalfOf => "GET",
         }
     }
 
@@ -105,6 +109,7 @@ impl Login {
             Login::DeviceCode { authority } => format!("{}/oauth2/devicecode", authority.path()),
             Login::Instance => "/common/discovery/instance".into(),
             Login::MachineIdentity => "/metadata/identity/oauth2/token".into(),
+            Login::OnBehalfOf => "/obo/token".into(),
         }
     }
 }

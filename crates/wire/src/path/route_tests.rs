@@ -27,6 +27,7 @@ fn every_route_is_found_and_names_keep_their_case() {
     let cases = [
         ("/metadata/endpoints".into(), Route::Metadata),
         ("/msi/token".into(), Route::Token),
+        ("/obo/token".into(), Route::Login(Login::OnBehalfOf)),
         ("/discovery".into(), Route::Discovery),
         ("/discovery/v1.0/x".into(), Route::Discovery),
         (
