@@ -1,17 +1,18 @@
-//! Cores, memory and processes of a node, by control groups.
+//! Limits a node's cores, memory and processes with control groups.
 //!
-//! A machine has v1 (a hierarchy for each controller), v2 (one for all) or both at once, and we may be root, or own a
-//! part of them, or nothing. [`Groups::find`] looks once and says what can be limited here and why the rest cannot;
-//! from then on a [`Group`] is a folder in each hierarchy that works, and everything is done in all of them.
+//! A host has cgroups v1 (a hierarchy for each controller), v2 (one for all) or both at once. This process may be root,
+//! own a part of them, or own nothing. [`Groups::find`] checks once what can be limited on this host and why the rest
+//! cannot. From then on a [`Group`] is a folder in each usable hierarchy, and every operation applies to all of them.
 //!
 //! ```text
 //! <base>/muster-<instance>/node-<node>            the node's limits; delegated to the node's own root
-//!                                     /main       v2 only: its processes, as a group with groups below may have none
-//!                                     /job-<job>  a job's limits, made by the node
+//!                                     /main       v2 only: the node's processes, since a group with children has none
+//!                                     /job-<job>  a job's limits, created by the node
 //! ```
 //!
-//! The base is the top of the hierarchy where we may write there, or else beside our own group. Groups are the one thing
-//! that outlives its processes: whoever makes them lists and removes what an earlier run left.
+//! The base is the top of the hierarchy if we may write there, and otherwise the parent of our own group. A group
+//! outlives its processes, so the process that creates groups also lists and removes those that an earlier run left
+//! behind.
 
 mod base;
 mod files;
@@ -38,18 +39,18 @@ pub use usage::{Load, Shortage, Usage};
 const NAME_MAX: usize = 64;
 const NODE_PREFIX: &str = "node-";
 
-/// What a group may use at most.
+/// The most that a group may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     pub millicores: u32,
-    /// Memory and swap together, where the kernel counts swap.
+    /// Memory and swap together, if the kernel counts swap.
     pub memory_bytes: u64,
     /// Processes and threads.
     pub pids: u32,
 }
 
-/// What can be limited on this machine; otherwise why it cannot, in words for the operator.
+/// What can be limited on this host, or an explanation for the operator of why it cannot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
     pub cpu: Result<(), String>,
@@ -57,7 +58,7 @@ pub struct Enforced {
     pub pids: Result<(), String>,
 }
 
-/// What this machine has.
+/// The control groups of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Groups {
     bases: Vec<Base>,
@@ -65,18 +66,18 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Looks at this machine and at what this process may do. In v2 that switches controllers on.
+    /// Checks what this host offers and what this process may do. With v2 this also enables controllers.
     pub fn find() -> Groups {
         Groups::of_this_machine(base::enable)
     }
 
-    /// As [`find`](Groups::find), but changes nothing: for whoever only wants to know.
+    /// Like [`find`](Groups::find), but changes nothing. Use it to report what is possible.
     pub fn look() -> Groups {
         Groups::of_this_machine(base::could_enable)
     }
 
     fn of_this_machine(enable: base::Enable) -> Groups {
-        // What cannot be read is not there.
+        // A file that cannot be read means that the hierarchy does not exist.
         let mounts = read(Path::new("/proc/thread-self/mountinfo")).unwrap_or_default();
         let memberships = read(Path::new("/proc/thread-self/cgroup")).unwrap_or_default();
         let hierarchies = layout::hierarchies(
@@ -93,7 +94,7 @@ impl Groups {
         for hierarchy in hierarchies {
             let wanted: Vec<Controller> = match hierarchy.version {
                 Version::One => hierarchy.controllers.clone(),
-                // A controller is in one hierarchy only. Without any v2 still ends processes well.
+                // A controller is in one hierarchy only. Even without any controller, v2 is useful to kill processes.
                 Version::Two => [Controller::Cpu, Controller::Memory, Controller::Pids]
                     .into_iter()
                     .filter(|controller| !in_one.contains(controller))
@@ -125,7 +126,7 @@ impl Groups {
         }
     }
 
-    /// Makes the group of a node, or gives the one that is there these limits.
+    /// Creates the group of a node, or applies these limits to the existing one.
     pub fn make(&self, instance: &str, node: &str, limits: &Limits) -> io::Result<Group> {
         let group = self.open(instance, node)?;
         for base in &self.bases {
@@ -139,7 +140,7 @@ impl Groups {
         Ok(group)
     }
 
-    /// The group of a node as an earlier run left it; nothing is made.
+    /// Opens the group that an earlier run left for a node, without creating anything.
     pub fn open(&self, instance: &str, node: &str) -> io::Result<Group> {
         check_name("instance", instance)?;
         check_name("node", node)?;
@@ -148,14 +149,14 @@ impl Groups {
         Ok(Group::node(folders.collect()))
     }
 
-    /// From inside a node that has its [folders](Group::folders) mounted over the hierarchies: its own group, for
-    /// [`Group::child`].
+    /// Returns the node's own group, for [`Group::child`]. Call it inside a node that has its [folders](Group::folders)
+    /// mounted over the hierarchies.
     pub fn of_this_node(&self) -> Group {
         let inside = self.bases.iter().filter(|base| base.folder == base.hierarchy);
         Group::node(inside.map(|base| Folder::of(base, base.folder.clone())).collect())
     }
 
-    /// The nodes that have a group, in any of the hierarchies.
+    /// Lists the nodes that have a group in any of the hierarchies.
     pub fn list(&self, instance: &str) -> io::Result<Vec<String>> {
         check_name("instance", instance)?;
         let mut nodes = BTreeSet::new();
@@ -185,7 +186,7 @@ fn hand_down_all(folder: &Path, controllers: &[Controller]) -> io::Result<()> {
     }
 }
 
-/// A name becomes a folder beside the kernel's files, all of which have a dot or no prefix.
+/// Checks a name that becomes a folder beside the kernel's files, which all contain a dot or lack our prefix.
 fn check_name(what: &str, name: &str) -> io::Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_plain) {

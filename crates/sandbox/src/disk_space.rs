@@ -1,4 +1,4 @@
-//! How large the disk of a folder is, and how much of it is free.
+//! Measures how large the disk of a folder is, and how much of it is free.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,22 +8,22 @@ use rustix::fs::{StatVfs, fstatvfs, statvfs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// What users without privileges may still take.
+    /// The space that users without privileges may still use.
     pub free_bytes: u64,
     pub bytes: u64,
-    /// How many files users without privileges may still make; 0 also where files are not counted.
+    /// How many files users without privileges may still create. 0 also if the file system does not count files.
     pub free_files: u64,
-    /// How many files it can have; 0 where they are not counted.
+    /// How many files the disk can hold. 0 if the file system does not count files.
     pub files: u64,
 }
 
 impl DiskSpace {
-    /// Of the disk that this path is on.
+    /// Measures the disk that this path is on.
     pub fn of(path: &Path) -> io::Result<DiskSpace> {
         Ok(DiskSpace::read(&statvfs(path)?))
     }
 
-    /// Of the disk that this open file or folder is on.
+    /// Measures the disk that this open file or folder is on.
     pub fn of_open(file: impl AsFd) -> io::Result<DiskSpace> {
         Ok(DiskSpace::read(&fstatvfs(file)?))
     }

@@ -1,5 +1,5 @@
-//! The one process that may make sandboxes. It blocks on its socket, on one thread, and ends with whoever started it; what
-//! it made goes on, and the next helper finds it again.
+//! The only process that may create sandboxes. It blocks on its socket, on one thread, and ends when its socket is
+//! closed. The nodes that it created keep running, and the next helper finds them again.
 
 pub(crate) mod hub;
 
@@ -20,9 +20,9 @@ use crate::slirp::Slirp;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
-    #[error("cannot make a user namespace of our own; see `muster doctor`")]
+    #[error("cannot create a user namespace; see `muster doctor`")]
     UserNamespace(#[source] io::Error),
-    #[error("cannot make or find the network of our nodes")]
+    #[error("cannot create or find the network of the nodes")]
     Hub(#[source] io::Error),
     #[error("cannot fork")]
     Slirp(#[source] io::Error),
@@ -32,18 +32,18 @@ pub enum HelperError {
     Folder { path: PathBuf, source: io::Error },
 }
 
-/// What a helper knows: where things are, and once it was told whom for, everything to make nodes with.
-enum Post {
+/// Whether the helper has been set up. Before that it only knows its folders; afterwards it can create nodes.
+enum State {
     Waiting(Box<HelperConfig>),
     Working(Box<NodeFactory>),
-    /// It could not be set up; another helper may try again.
+    /// The setup failed. Another helper may attempt it again.
     Closed,
 }
 
 /// Serves until the other end of the socket is closed. Call it on the only thread of its process.
 pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> {
-    let mut post = Post::Waiting(Box::new(config));
-    // Nodes that we made, by their first processes.
+    let mut state = State::Waiting(Box::new(config));
+    // The nodes that we created, by the PIDs of their first processes.
     let mut made: BTreeMap<u32, String> = BTreeMap::new();
     loop {
         let mut message = vec![0; MESSAGE_MAX];
@@ -53,14 +53,14 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(HelperError::Socket(error.into())),
         };
-        note_ends(&post, &mut made);
+        note_ends(&state, &mut made);
         let answer = match Request::parse(&message[..length]) {
             Ok(request) => {
                 let new = match &request {
                     Request::Make(plan) => Some(plan.node.clone()),
                     _ => None,
                 };
-                let answer = answer(&mut post, request);
+                let answer = answer(&mut state, request);
                 if let (HelperReply::Made { pid }, Some(node)) = (&answer, new) {
                     made.insert(*pid, node);
                 }
@@ -77,8 +77,8 @@ pub fn serve(socket: &OwnedFd, config: HelperConfig) -> Result<(), HelperError> 
     }
 }
 
-/// Nodes that ended meanwhile, and what else of ours did.
-fn note_ends(post: &Post, made: &mut BTreeMap<u32, String>) {
+/// Collects our child processes that have ended, and records how each node ended.
+fn note_ends(state: &State, made: &mut BTreeMap<u32, String>) {
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         let node = made.remove(&pid.as_raw_nonzero().get().unsigned_abs());
         let end = match (status.exit_status(), status.terminating_signal()) {
@@ -86,38 +86,38 @@ fn note_ends(post: &Post, made: &mut BTreeMap<u32, String>) {
             (None, Some(signal)) => End::Signal(signal),
             (None, None) => continue,
         };
-        if let (Post::Working(factory), Some(node)) = (post, node)
+        if let (State::Working(factory), Some(node)) = (state, node)
             && let Err(error) = factory.note_end(&node, end)
         {
-            tracing::warn!(node, ?end, %error, "cannot write down how a node ended");
+            tracing::warn!(node, ?end, %error, "cannot record how a node ended");
         }
     }
 }
 
-fn answer(post: &mut Post, request: Request) -> HelperReply {
+fn answer(state: &mut State, request: Request) -> HelperReply {
     let failed = |message: &str| HelperReply::Failed { message: message.to_owned() };
-    match (std::mem::replace(post, Post::Closed), request) {
-        (Post::Waiting(config), Request::Begin(server)) => match begin(*config, server) {
+    match (std::mem::replace(state, State::Closed), request) {
+        (State::Waiting(config), Request::Begin(server)) => match begin(*config, server) {
             Ok(factory) => {
-                *post = Post::Working(Box::new(factory));
+                *state = State::Working(Box::new(factory));
                 HelperReply::Done
             }
-            Err(error) => failed(&told(&error)),
+            Err(error) => failed(&describe(&error)),
         },
-        (Post::Working(factory), request) => {
+        (State::Working(factory), request) => {
             let done = work(&factory, &request);
-            *post = Post::Working(factory);
-            done.unwrap_or_else(|error| failed(&error.told()))
+            *state = State::Working(factory);
+            done.unwrap_or_else(|error| failed(&error.describe()))
         }
-        (Post::Waiting(config), _) => {
-            *post = Post::Waiting(config);
-            failed("nobody said whom the nodes are for; begin with that")
+        (State::Waiting(config), _) => {
+            *state = State::Waiting(config);
+            failed("the first request must name the server that the nodes belong to")
         }
-        (Post::Closed, _) => failed("it could not be set up before; start another helper"),
+        (State::Closed, _) => failed("this helper could not be set up; start another one"),
     }
 }
 
-fn told(error: &HelperError) -> String {
+fn describe(error: &HelperError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -136,9 +136,12 @@ fn begin(config: HelperConfig, server: Server) -> Result<NodeFactory, HelperErro
     let bound = Bound::of(&config.nodes);
     let groups = Groups::find();
     let factory = NodeFactory { config, server, users, groups, bound, hub, slirp };
-    // What cannot be removed now is tried again with the next start; nodes can be made all the same.
+    // Leftovers that cannot be removed now are removed at the next start; nodes can be created anyway.
     if let Err(error) = factory.remove_orphans() {
-        tracing::warn!(error = error.told(), "something of nodes that are gone is left");
+        tracing::warn!(
+            error = error.describe(),
+            "cannot remove everything that earlier nodes left behind"
+        );
     }
     Ok(factory)
 }
@@ -147,7 +150,7 @@ fn work(factory: &NodeFactory, request: &Request) -> Result<HelperReply, NodeErr
     match request {
         Request::Begin(server) if *server == factory.server => Ok(HelperReply::Done),
         Request::Begin(_) => Ok(HelperReply::Failed {
-            message: "this helper works for another server already; start another one".to_owned(),
+            message: "this helper already works for another server; start another one".to_owned(),
         }),
         Request::Make(plan) => factory.make(plan).map(|made| match made {
             Ok(pid) => HelperReply::Made { pid },
@@ -177,18 +180,18 @@ fn enforcement(factory: &NodeFactory) -> Enforcement {
     Enforcement { missing, why_no_internet: Slirp::check().err(), nodes }
 }
 
-/// What nodes lack that are made here, each in words with the reason.
+/// Lists the limits that nodes created here lack, each with the reason.
 pub(crate) fn missing(factory: &NodeFactory) -> Vec<String> {
     let Enforced { cpu, memory, pids } = factory.groups.enforced();
     let mut missing = Vec::new();
     if !factory.users.are_ranges() {
-        missing.push("users of their own for each node (started without root)".to_owned());
+        missing.push("separate users for each node (started without root)".to_owned());
     }
     for (what, state) in [("cores", cpu), ("memory", memory), ("number of processes", pids)] {
         missing.extend(state.err().map(|why| format!("{what} ({why})")));
     }
     if let Bound::Nothing(why) = &factory.bound {
-        missing.push(format!("the space that each node takes of the disk ({why})"));
+        missing.push(format!("the disk space of each node ({why})"));
     }
     missing
 }

@@ -1,7 +1,7 @@
-//! Which process is meant: a pid alone is not enough, the kernel gives it out again.
+//! Identifies processes. A PID alone is not enough, because the kernel reuses it.
 //!
-//! A process is known by its pid, the tick it started at and the boot it started in. Signals go
-//! through a pidfd that was compared with all three, so they can never reach a stranger.
+//! A process is identified by its PID, the clock tick at which it started and the boot in which it started. Signals are
+//! sent through a pidfd that was compared with all three, so they can never reach an unrelated process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: u32,
-    /// Clock ticks from boot to the start of the process.
+    /// Clock ticks from boot until the process started.
     pub start_ticks: u64,
-    /// The kernel's id of that boot.
+    /// The kernel's id of the boot.
     pub boot: Box<str>,
 }
 
@@ -26,14 +26,14 @@ impl Identity {
         Identity::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not show us"))
     }
 
-    /// The process that has this pid now; `None` if there is none, or only its corpse.
+    /// Identifies the process that has this PID now. `None` if there is none, or if it is a zombie.
     pub fn of(pid: u32) -> io::Result<Option<Identity>> {
         let Some(stat) = Stat::of(pid).filter(Stat::is_alive) else { return Ok(None) };
         Ok(Some(Identity { pid, start_ticks: stat.start_ticks, boot: boot_id()? }))
     }
 
-    /// What was recorded there. A record that cannot be understood counts as none: it can only stem
-    /// from a machine that lost its power, and with it the process.
+    /// Reads a recorded identity. A record that cannot be parsed counts as absent: it can only come from a host that
+    /// lost power, and that ended the process too.
     pub fn read(path: &Path) -> io::Result<Option<Identity>> {
         match std::fs::read(path) {
             Ok(text) => Ok(serde_json::from_slice(&text).ok()),
@@ -42,14 +42,14 @@ impl Identity {
         }
     }
 
-    /// Records it whole or not at all. Not synced: a record means nothing to the next boot, and
-    /// within this one the page cache outlives every process.
+    /// Records the identity atomically. The file is not synced: it means nothing after a reboot, and until then the
+    /// page cache outlives every process.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let temporary = self.write_beside(path)?;
         std::fs::rename(temporary, path)
     }
 
-    /// As [`write`](Self::write), but leaves a record that is already there. Says whether it wrote.
+    /// Like [`write`](Self::write), but keeps an existing record. Returns true if it wrote one.
     pub fn write_if_absent(&self, path: &Path) -> io::Result<bool> {
         let temporary = self.write_beside(path)?;
         let linked = std::fs::hard_link(&temporary, path);
@@ -62,7 +62,7 @@ impl Identity {
     }
 
     fn write_beside(&self, path: &Path) -> io::Result<std::path::PathBuf> {
-        // The writer's pid in the name: an agent and its provider may record at the same time.
+        // The name contains the writer's PID because an agent and its provider may write at the same time.
         let temporary = path.with_extension(format!("{}.new", std::process::id()));
         std::fs::write(&temporary, serde_json::to_vec(self)?)?;
         Ok(temporary)
@@ -74,10 +74,11 @@ impl Identity {
             && boot_id().is_ok_and(|boot| boot == self.boot)
     }
 
-    /// Whether it has ended for certain. `/proc` can hide processes of other users: one that is only not seen may live.
+    /// Returns true if the process has certainly ended. `/proc` can hide other users' processes, so one that is not
+    /// visible may still be alive.
     ///
-    /// Containers mount an id of their own over the kernel's id of the boot, and systemd hides that mount from some services.
-    /// So a different boot proves nothing about a process that is there.
+    /// Containers mount an id of their own over the kernel's boot id, and systemd hides that mount from some services.
+    /// So a different boot id proves nothing about a process that exists.
     pub fn has_surely_ended(&self) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return true };
         match Stat::of(self.pid) {
@@ -89,26 +90,26 @@ impl Identity {
         }
     }
 
-    /// Waits until it [has surely ended](Self::has_surely_ended), and says whether that came in time.
+    /// Waits until the process [has surely ended](Self::has_surely_ended). Returns true if it ended in time.
     pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return Ok(true);
         };
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // Compared after the opening, as below.
+            // Compared after opening, as below.
             Ok(fd) if !self.has_surely_ended() => Handle { fd }.wait(at_most),
             Ok(_) | Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Ok(true),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A hold on exactly this process, if it still lives.
+    /// Opens a handle to exactly this process, if it is still alive.
     pub fn open(&self) -> io::Result<Option<Handle>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return Ok(None);
         };
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // Compared after the opening: if it is alive now, the pidfd is its own.
+            // Compared after opening: if the process is alive now, the pidfd refers to it.
             Ok(fd) => Ok(self.is_alive().then_some(Handle { fd })),
             Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Ok(None),
             Err(error) => Err(error.into()),
@@ -116,7 +117,7 @@ impl Identity {
     }
 }
 
-/// A hold on one process. It cannot come to mean another one.
+/// A handle to one process. It can never refer to another one.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
@@ -130,7 +131,7 @@ impl Handle {
         }
     }
 
-    /// Waits for its end and says whether it came in time.
+    /// Waits for the process to end. Returns true if it ended in time.
     pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + at_most;
         loop {
@@ -146,7 +147,7 @@ impl Handle {
     }
 }
 
-/// What `/proc/PID/stat` says, as far as we need it.
+/// The parts of `/proc/PID/stat` that we need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     state: char,
@@ -161,7 +162,7 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Stat> {
-        // The command's name stands in parentheses and may hold anything, even parentheses.
+        // The name of the command is in parentheses and may itself contain anything, even parentheses.
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Stat {
@@ -172,7 +173,7 @@ impl Stat {
         })
     }
 
-    /// A corpse that nobody has collected yet runs nothing any more.
+    /// Returns false for a zombie, which runs nothing any more.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X' | 'x')
     }
@@ -204,13 +205,13 @@ mod tests {
         assert!(later.open().unwrap().is_none());
         let other_boot = Identity { boot: "other".into(), ..own.clone() };
         assert!(other_boot.open().unwrap().is_none());
-        // The kernel gives out no pid as large as this.
+        // The kernel never assigns a PID this large.
         let none = Identity { pid: 1 << 30, ..own };
         assert!(none.has_surely_ended() && none.wait(Duration::ZERO).unwrap());
     }
 
     #[test]
-    fn in_a_container_with_two_ids_of_the_boot_a_process_that_is_there_has_not_ended() {
+    fn in_a_container_with_two_boot_ids_a_process_that_exists_has_not_ended() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let seen = Identity::of(child.id()).unwrap().unwrap();
         let recorded = Identity { boot: "the container's own".into(), ..seen };
@@ -246,7 +247,7 @@ mod tests {
         assert!(!handle.wait(Duration::from_millis(1)).unwrap());
         handle.signal(Signal::KILL).unwrap();
         assert!(handle.wait(Duration::from_secs(10)).unwrap());
-        // Not collected yet, and dead all the same.
+        // The process has not been collected yet, but it is dead.
         assert!(!identity.is_alive());
         child.wait().unwrap();
         handle.signal(Signal::KILL).unwrap();

@@ -1,25 +1,27 @@
-//! One job inside a node: its own processes, files and user.
+//! Runs a job inside a node, with its own processes, files and user.
 //!
-//! A process with threads can fork only to become another program, and whoever holds a secret should not fork at
-//! all. So an agent starts a [`Spawner`] first of all: a child with one thread, which makes every job from then on.
-//! For each job the two share a [`Line`]. Who drops his end ends the job: an agent that dies takes all its jobs along
-//! and leaves nothing to be found and removed.
+//! A process with threads can fork only to run another program, and a process that holds a secret should not fork at
+//! all. An agent therefore starts a [`Spawner`] before anything else: a child process with one thread, which starts
+//! every job from then on. The two share a [`Line`] for each job. If either end is dropped, the job is killed, so an
+//! agent that dies takes all its jobs with it and leaves nothing behind to find and remove.
 //!
-//! A job has namespaces of its own (user, pid, mount, ipc, uts). Its network is its node's, or one of its own where others
-//! share the node ([`JobNetwork`](crate::network::JobNetwork)). Inside:
+//! A job has its own user, PID, mount, IPC and UTS namespaces. It uses its node's network, or one of its own if other
+//! jobs share the node ([`JobNetwork`](crate::network::JobNetwork)). Inside:
 //!
-//! * process 1 is a small init of ours ([`init`]); when it ends, by itself or by a signal from outside, the kernel
-//!   kills whatever the job started, however it hid;
-//! * the only user is [`USER`], and nobody is root. With a range of users each job is another one outside; with one
-//!   user only, all jobs and the agent are that one outside, and the namespaces alone keep them apart;
-//! * the files are the node's, read-only; writable are its folder ([`OWN`]), `/tmp` and `/dev/shm` ([`mounts`]);
-//! * it has no capability, gains none, and is refused the system calls that only walls need ([`filter`]).
+//! * Process 1 is a small init of ours ([`init`]). When it exits or is killed from outside, the kernel kills everything
+//!   that the job started, however well it hid.
+//! * The only user is [`USER`], and no process is root. If the node has a range of users, each job is a different user
+//!   outside. If it has only one, all jobs and the agent are that user outside, and only the namespaces separate them.
+//! * The files are the node's, read-only. The job's own folder ([`OWN`]), `/tmp` and `/dev/shm` are writable
+//!   ([`mounts`]).
+//! * The job has no capabilities and gains none, and the system calls that only sandboxes need are refused
+//!   ([`filter`]).
 //!
-//! Where asked for, jobs share the sandbox of their node instead ([`shared`]): then they have users, folders and `/tmp` of
-//! their own, and see each other's processes.
+//! On request, jobs share the sandbox of their node instead ([`shared`]). They then have their own users, folders and
+//! `/tmp`, but see each other's processes.
 //!
-//! A wall that cannot be made fails the launch and says why. There is no half: whoever wants to run without walls
-//! runs the command by himself.
+//! If any part of the sandbox cannot be created, the launch fails with the reason. There are no partial sandboxes: a
+//! caller that wants to run without one runs the command itself.
 
 pub(crate) mod filter;
 mod init;
@@ -39,78 +41,79 @@ use serde::{Deserialize, Serialize};
 
 pub use self::spawner::{Pulse, Spawner};
 
-/// Where a job finds what is its own: its working folder, and room beside it, as many programs write to `../data`.
+/// The path of a job's own folder, as the job sees it. It holds the working folder, and space beside it because many
+/// programs write to `../data`.
 pub const OWN: &str = "/job";
-/// Where a job finds its working folder.
+/// The path of a job's working folder, as the job sees it.
 pub const FOLDER: &str = "/job/wd";
 /// The working folder in a job's own folder.
 pub const WORK_NAME: &str = "wd";
 /// The folder in a job's own folder that is also its `/tmp`.
 pub const TMP_NAME: &str = "tmp";
-/// Where a job finds what it reads.
+/// The path of a job's inputs, as the job sees it.
 pub const INPUTS: &str = "/inputs";
-/// Where it finds whom to trust: the public CAs and the server's.
+/// The path of the trusted certificates, as the job sees it: the public CAs and the server's.
 pub const CA_BUNDLE: &str = "/run/muster/ca-bundle.pem";
-/// Who a job is, in its own eyes. Outside it is somebody else.
+/// The user id of a job, as the job sees it. Outside it is a different user.
 pub const USER: u32 = 1000;
 
-/// What is to run, and what it may use.
+/// What to run, and what it may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     /// For `/bin/sh -c`.
     pub command: String,
-    /// All of its environment.
+    /// The complete environment of the job.
     pub variables: BTreeMap<String, String>,
     /// Becomes [`OWN`]. It is handed over to the job's user, with the folders [`WORK_NAME`] and [`TMP_NAME`] in it.
     pub own_dir: PathBuf,
-    /// Folders of the node that a job finds empty.
+    /// Folders of the node that look empty to the job.
     pub hidden: Vec<PathBuf>,
     /// Becomes [`CA_BUNDLE`].
     pub ca_bundle: Option<PathBuf>,
     /// Becomes [`INPUTS`], read-only.
     #[serde(default)]
     pub inputs: Option<PathBuf>,
-    /// The numbers of the node's GPUs that it may use: `/dev/nvidiaN`.
+    /// The numbers of the node's GPUs that the job may use: `/dev/nvidiaN`.
     #[serde(default)]
     pub gpus: Vec<u16>,
     pub limits: Limits,
-    /// The folders of a control group that it moves into before anything of it runs.
+    /// The folders of a control group that the job joins before it runs anything.
     #[serde(default)]
     pub group: Vec<PathBuf>,
-    /// It has no sandbox of its own, but is one of several users in its node's: see [`shared`].
+    /// The job has no sandbox of its own but runs as a separate user in its node's: see [`shared`].
     #[serde(default)]
     pub shares_node: bool,
 }
 
-/// What one job may use at most. What is `None` is limited by the node alone.
+/// The most that one job may use. `None` means that only the node's limit applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub processes: Option<u64>,
-    /// Of one file.
+    /// The largest size of one file.
     pub file_bytes: Option<u64>,
-    /// Of `/dev/shm`, which is memory. By itself the kernel grants half of the machine's.
+    /// The size of `/dev/shm`, which is memory. The kernel's default is half of the host's memory.
     pub shared_memory_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Signal {
-    /// To every process of the job, also to those that left its group or session.
+    /// Asks every process of the job to end, including those that left its process group or session.
     Terminate,
-    /// Ends every process of the job.
+    /// Kills every process of the job.
     Kill,
 }
 
-/// What a line tells, in this order. After the last the line is closed: then no process of the job is left.
+/// What a line reports, in this order. After the last event the line is closed, and no process of the job is left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     Started,
-    /// Instead of `Started`, and the last.
+    /// Sent instead of `Started`, as the last event.
     NotStarted {
         message: String,
     },
     /// How the shell ended.
     Ended(Ending),
-    /// Instead of `Ended`: the whole job was killed. If neither is told, the spawner is gone.
+    /// Sent instead of `Ended` if the whole job was killed. If neither is sent, the spawner has died.
     Killed,
 }
 
@@ -125,30 +128,30 @@ pub enum LaunchError {
     #[error("cannot give {path} to the job's user")]
     HandOver { path: PathBuf, source: io::Error },
     #[error(
-        "a launch takes {bytes} bytes, at most {} are allowed; shorten the command or its variables",
+        "a launch takes {bytes} bytes, but at most {} are allowed; shorten the command or its variables",
         protocol::LAUNCH_BYTES_MAX
     )]
     TooLarge { bytes: usize },
-    #[error("a launch cannot be written down")]
+    #[error("cannot serialize a launch")]
     NotText(#[source] serde_json::Error),
-    #[error("the spawner, which starts all jobs, does not answer")]
+    #[error("the spawner, which starts all jobs, does not respond")]
     Spawner(#[source] io::Error),
 }
 
-/// One job, from outside. When it is dropped, the job is killed.
+/// A job, as seen from outside. Dropping it kills the job.
 #[derive(Debug)]
 pub struct Line {
     socket: OwnedFd,
 }
 
 impl Line {
-    /// The next event, `None` when the line is closed. Never waits: fails with `WouldBlock` instead; the descriptor
-    /// becomes readable when there is more.
+    /// Returns the next event, or `None` once the line is closed. It never waits but fails with `WouldBlock`; the
+    /// descriptor becomes readable when there is more.
     pub fn next(&self) -> io::Result<Option<Event>> {
         protocol::receive(self.socket.as_fd())
     }
 
-    /// A job that is over takes no more signals, and that is no mistake.
+    /// Sends a signal to the job. A job that has ended ignores it, which is not an error.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match protocol::send(self.socket.as_fd(), &signal) {
             Err(error)
@@ -176,11 +179,11 @@ impl AsFd for Line {
     }
 }
 
-/// Moves this process into the job's group, in every hierarchy. The job runs without it, too, but whoever reads its log is
-/// told. To be called while we are still who owns the group.
+/// Moves this process into the job's group in every hierarchy. If that fails, the job runs anyway and its log contains
+/// a note. Must be called while we are still the owner of the group.
 fn join_group(launch: &Launch, log: BorrowedFd<'_>) {
     for folder in &launch.group {
-        // 0 is whoever writes it.
+        // 0 means the process that writes it.
         if let Err(error) = std::fs::write(folder.join("cgroup.procs"), "0") {
             let text = format!(
                 "muster: the cores and memory that this job asked for are not enforced: {}: {error}\n",
@@ -192,8 +195,8 @@ fn join_group(launch: &Launch, log: BorrowedFd<'_>) {
     }
 }
 
-/// A failed step: which one, why, and what helps if we know it.
-fn told<T>(
+/// Describes a failed step: what it was, why it failed, and a remedy if there is one.
+fn explain<T>(
     result: Result<T, impl Into<io::Error>>,
     step: impl FnOnce() -> String,
     help: &str,

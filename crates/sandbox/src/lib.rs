@@ -1,19 +1,19 @@
-//! Walls on this machine: what makes a node a place of its own, and a job a guest in it.
+//! Sandboxes on this host: what separates a node from the rest of the host, and a job from the rest of its node.
 //!
-//! * [`helper`] is the one process that may make sandboxes; [`protocol`] is all that it can be asked, and [`link`] how a
-//!   provider asks it;
-//! * [`node`] makes a node: its namespaces, its root, its first process;
-//! * [`cgroup`] keeps a node within its cores, memory and processes (v1, v2 and both);
-//! * [`network`] gives a node its address: a hub that is a network namespace of ours, with a bridge for each
+//! * [`helper`] is the only process that may create sandboxes; [`protocol`] defines its requests, and [`link`] is how a
+//!   provider sends them;
+//! * [`node`] creates a node: its namespaces, its root and its first process;
+//! * [`cgroup`] limits a node's cores, memory and processes (v1, v2 and both);
+//! * [`network`] gives a node its address, through a hub: a network namespace of our own with a bridge for each
 //!   cluster;
-//! * [`slirp`] gives a node a way out, where it may have one;
-//! * [`job`] runs one job inside a node, with its own processes, files and user;
-//! * [`probe`] tries every wall once, and leaves nothing behind;
-//! * [`private`] keeps other users of the machine out of our folders;
-//! * [`disk_space`] says how much of a disk is free, for every crate that asks.
+//! * [`slirp`] gives a node internet access, if it may have it;
+//! * [`job`] runs a job inside a node, with its own processes, files and user;
+//! * [`probe`] tests every part of a sandbox once, and leaves nothing behind;
+//! * [`private`] keeps other users of the host out of our folders;
+//! * [`disk_space`] measures how much of a disk is free, for all crates.
 //!
-//! Everything here blocks and runs on one thread: it forks, and what is forked from a process with threads may do
-//! next to nothing. It knows nothing of servers, schedules and protocols.
+//! Everything here blocks and runs on one thread, because it forks, and a fork of a process with threads may do next to
+//! nothing. This crate knows nothing about servers, scheduling or network protocols.
 
 pub mod cgroup;
 mod context;

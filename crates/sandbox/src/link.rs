@@ -1,5 +1,5 @@
-//! How a provider asks the helper: one question at a time, each answered. One that died is started again, or called again
-//! where somebody else starts it.
+//! How a provider talks to the helper: one request at a time, each with a reply. A helper that died is started again,
+//! or reconnected to if another process starts it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,7 +18,7 @@ use crate::protocol::{
     Enforcement, HelperReply, MESSAGE_MAX, NodePlan, Remains, Request, Seen, Server, Stop, Taken,
 };
 
-/// A node takes milliseconds; a machine that swaps takes longer.
+/// Creating a node takes milliseconds, but longer on a host that swaps.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +27,9 @@ pub enum LinkError {
     Start { program: String, source: io::Error },
     #[error("cannot reach the helper at {}; is it running? see `systemctl status muster-helper`", path.display())]
     Call { path: PathBuf, source: io::Error },
-    #[error("the helper ended; what it said is in the server's log")]
+    #[error("the helper ended; its messages are in the server's log")]
     Ended(#[source] io::Error),
-    #[error("the helper answered with nonsense")]
+    #[error("the helper sent an invalid reply")]
     Nonsense,
     #[error("{message}")]
     Refused { message: String },
@@ -40,11 +40,11 @@ pub enum LinkError {
 pub enum Helper {
     /// We start it: the program and its arguments. It gets the socket as its standard input.
     Started(Vec<OsString>),
-    /// Somebody with more rights than ours starts it, when we call there.
+    /// A process with more privileges starts it when we connect to this socket.
     Called(PathBuf),
 }
 
-/// To one helper at a time, from the first question on.
+/// The connection to one helper at a time, opened with the first request.
 pub struct Link {
     helper: Helper,
     server: Server,
@@ -52,7 +52,7 @@ pub struct Link {
 }
 
 struct Running {
-    /// If it is ours.
+    /// The process of the helper, if we started it.
     child: Option<Child>,
     socket: OwnedFd,
 }
@@ -62,7 +62,7 @@ impl Link {
         Link { helper, server, running: Mutex::new(None) }
     }
 
-    /// Makes the node, unless others have what it needs.
+    /// Creates the node, unless other nodes hold what it needs.
     pub fn make(&self, plan: NodePlan) -> Result<Result<(), Taken>, LinkError> {
         match self.ask(&Request::Make(Box::new(plan)))? {
             HelperReply::Made { .. } => Ok(Ok(())),
@@ -113,7 +113,7 @@ impl Link {
         }
     }
 
-    /// Every request may be made twice: it says what should be, not what to do.
+    /// Sends a request, which may be repeated safely because it describes a desired state rather than an action.
     fn ask(&self, request: &Request) -> Result<HelperReply, LinkError> {
         let text = serde_json::to_vec(request).map_err(|_| LinkError::Nonsense)?;
         let mut running = self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -208,8 +208,8 @@ impl Running {
         Ok(serde_json::from_slice(&message[..length])?)
     }
 
-    /// It ends by itself when its socket is closed; one that hangs does not. One that is not ours is ended by whoever
-    /// started it, when we call again.
+    /// Ends the helper. It ends by itself when its socket is closed, unless it hangs. A helper that we did not start is
+    /// ended by the process that started it, when we connect again.
     fn end(self) {
         if let Some(mut child) = self.child {
             let _ = child.kill();

@@ -1,4 +1,4 @@
-//! What agents say: their logs, of which only the end is kept, also when their nodes are gone.
+//! The logs of agents. Only the end of a log is kept, also after its node has been deleted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _};
@@ -6,9 +6,9 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What of one is kept: its end.
+/// The size of the end that is kept.
 const BYTES_MAX: usize = 1 << 20;
-/// How many are kept.
+/// How many logs of deleted nodes are kept.
 const LOGS_MAX: usize = 200;
 
 /// Opens the log of an agent, for [`append`].
@@ -18,7 +18,7 @@ pub fn open(log: &Path) -> io::Result<File> {
     options.custom_flags(libc::O_NOFOLLOW).open(log)
 }
 
-/// Adds to a log. One that becomes twice as long as what is kept of it is cut first.
+/// Appends to a log. A log that reaches twice the size that is kept is cut first.
 pub fn append(log: &File, bytes: &[u8]) -> io::Result<()> {
     let most = 2 * BYTES_MAX as u64;
     if log.metadata()?.len().saturating_add(bytes.len() as u64) > most {
@@ -27,14 +27,14 @@ pub fn append(log: &File, bytes: &[u8]) -> io::Result<()> {
     log.write_all_at(bytes, log.metadata()?.len())
 }
 
-/// Cuts a log that is twice as long as what is kept of it. For one that somebody else adds to: what is added meanwhile may be
-/// lost.
+/// Cuts a log that has reached twice the size that is kept. For a log that another process appends to: what it adds
+/// meanwhile may be lost.
 pub fn cut_if_long(log: &Path) -> io::Result<()> {
     let length = std::fs::symlink_metadata(log)?.len();
     if length < 2 * BYTES_MAX as u64 { Ok(()) } else { cut(&open(log)?) }
 }
 
-/// Keeps the last lines of a log. There is no second file: on a full disk there would be no room for it.
+/// Keeps the last lines of a log. It uses no second file, for which a full disk would have no room.
 fn cut(log: &File) -> io::Result<()> {
     let length = log.metadata()?.len();
     let kept = length.min(BYTES_MAX as u64);
@@ -45,11 +45,11 @@ fn cut(log: &File) -> io::Result<()> {
     log.set_len((end.len() - first) as u64)
 }
 
-/// Moves the log of a node's agent to those of nodes that are gone, and lets the oldest of them go.
+/// Moves the log of a node's agent to those of deleted nodes, and deletes the oldest of them.
 pub fn keep(log: &Path, node: &str, logs: &Path) -> io::Result<()> {
     let kept = logs.join(format!("{node}.log"));
     match std::fs::symlink_metadata(log) {
-        // Only the end of a longer log is kept.
+        // A longer log is reduced to its end.
         Ok(found) if found.len() > BYTES_MAX as u64 => {
             std::fs::write(&kept, tail(log, BYTES_MAX)?)?
         }
@@ -58,8 +58,8 @@ pub fn keep(log: &Path, node: &str, logs: &Path) -> io::Result<()> {
     drop_oldest(logs, LOGS_MAX)
 }
 
-/// The end of a log, at most so many bytes. A job can make its agent say nearly anything: what is no text is replaced, and
-/// what would do something to a terminal is left out.
+/// Returns the end of a log, with at most this many bytes. A job can make its agent log nearly anything, so invalid
+/// text is replaced and control characters are removed.
 pub fn tail(log: &Path, most: usize) -> io::Result<String> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(libc::O_NOFOLLOW).open(log)?;
@@ -69,7 +69,7 @@ pub fn tail(log: &Path, most: usize) -> io::Result<String> {
     file.take(most as u64).read_to_end(&mut bytes)?;
     let is_plain = |letter: &char| *letter == '\n' || !letter.is_control();
     let text: String = String::from_utf8_lossy(&bytes).chars().filter(is_plain).collect();
-    // What was replaced takes more than it was.
+    // A replacement character takes more bytes than what it replaces.
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {
         from += 1;
@@ -81,7 +81,7 @@ fn drop_oldest(logs: &Path, keep: usize) -> io::Result<()> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(logs)? {
         let entry = entry?;
-        // Another delete may have dropped it just now.
+        // Another deletion may have removed it just now.
         if let Ok(modified) = entry.metadata().and_then(|metadata| metadata.modified()) {
             found.push((modified, entry.path()));
         }
@@ -134,14 +134,14 @@ mod tests {
         assert!(text.len() > BYTES_MAX - 100, "{}", text.len());
         let count = text.len() / 100;
         let last: String = (50_000 - count..50_000).map(line).collect();
-        assert!(text == last, "its last {count} lines, whole and in order");
+        assert!(text == last, "its last {count} lines are whole and in order");
 
-        // What has no lines is cut anywhere.
+        // Text without line ends is cut anywhere.
         append(&log, &vec![b'x'; 2 * BYTES_MAX]).unwrap();
         cut_if_long(&path).unwrap();
         assert_eq!(log.metadata().unwrap().len(), BYTES_MAX as u64);
         cut_if_long(&path).unwrap();
-        assert_eq!(log.metadata().unwrap().len(), BYTES_MAX as u64, "it is short enough");
+        assert_eq!(log.metadata().unwrap().len(), BYTES_MAX as u64, "the log was cut");
         assert!(cut_if_long(&dir.path().join("none")).is_err());
     }
 

@@ -1,14 +1,14 @@
-//! Addresses of nodes.
+//! The networks and addresses of nodes.
 //!
-//! The hub is a network namespace without a way out: each network (a cluster) is a bridge in it, and a node is at
-//! the end of a cable to one bridge. What separates networks is that nothing joins the bridges: the hub forwards
-//! nothing, has no address in any of them and no IPv6, so a node that lies about its own address still reaches
-//! only its own network.
+//! The hub is a network namespace without internet access. Each network (a cluster) is a bridge in it, and a virtual
+//! cable connects each node to one bridge. Networks are separate because nothing connects the bridges: the hub forwards
+//! nothing and has no address in any of them and no IPv6, so a node that spoofs its address still reaches only its own
+//! network.
 //!
 //! Jobs that share a node have networks of their own within it ([`JobNetwork`]).
 //!
-//! Bridges and cables end with the hub, and a cable ends with its node's namespace; the hub itself lives as long
-//! as a process is in it or holds it open.
+//! Bridges and cables end with the hub, and a cable ends with its node's namespace. The hub itself exists as long as a
+//! process is in it or holds it open.
 
 mod address;
 mod links;
@@ -32,11 +32,11 @@ use netlink::Netlink;
 pub use address::{Address, HOSTS_MAX, NETWORKS_MAX, PREFIX_LENGTH};
 pub use own::JobNetwork;
 
-/// The name of a node's end of its cable, as programs expect it.
+/// The name of the node's end of its cable, as programs expect it.
 pub const NAME_INSIDE: &str = "eth0";
 
-/// A namespace begins with a copy of the machine's settings, and a machine with containers forwards and may even
-/// route to 127.0.0.1 from outside. Written for `default` too, where bridges and cables take theirs from.
+/// A namespace starts with a copy of the host's settings, and a host with containers forwards packets and may even
+/// route to 127.0.0.1 from outside. The settings are written for `default` too, which bridges and cables inherit.
 const CLOSED: [(&str, &str); 10] = [
     ("ipv4/ip_forward", "0"),
     ("ipv4/conf/default/forwarding", "0"),
@@ -50,20 +50,20 @@ const CLOSED: [(&str, &str); 10] = [
     ("ipv6/conf/default/disable_ipv6", "1"),
 ];
 
-/// Where a node never goes, also if it has a way out: other clusters' nodes, and what machines of a cloud tell those who
-/// are on them.
+/// Addresses that a node never reaches, even with internet access: other clusters' nodes, and the metadata services of
+/// clouds.
 const FORBIDDEN: [(Ipv4Addr, u8); 2] =
     [(Ipv4Addr::new(100, 64, 0, 0), 10), (Ipv4Addr::new(169, 254, 0, 0), 16)];
 
-/// The namespace that the calling thread is in, and that holds every network.
+/// The namespace that the calling thread is in and that contains every network.
 #[derive(Debug)]
 pub struct Hub {
     namespace: OwnedFd,
-    /// Only the thread that moved is inside.
+    /// Only the thread that entered is inside.
     on_this_thread: PhantomData<*const ()>,
 }
 
-/// A network with the numbers of the nodes that are connected to it.
+/// A network, with the numbers of the nodes that are connected to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
     pub slot: u16,
@@ -71,12 +71,12 @@ pub struct Network {
 }
 
 impl Hub {
-    /// Moves the calling thread into a new, closed namespace. Everything that it starts from now on is in there.
-    /// After an error it may be in there too, without walls: end the process.
+    /// Moves the calling thread into a new, closed namespace, which its later children inherit. After an error it may
+    /// be in the new namespace without being isolated, so the process must end.
     pub fn enter_new() -> io::Result<Hub> {
         // SAFETY: only the network namespace changes; no memory, descriptors or files are unshared.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
-            .map_err(|error| cannot("make a network namespace", error))?;
+            .map_err(|error| cannot("create a network namespace", error))?;
         let hub = Hub::here()?;
         close_settings()?;
         let mut netlink = open()?;
@@ -84,23 +84,23 @@ impl Hub {
         Ok(hub)
     }
 
-    /// Moves the calling thread into the hub that an earlier process made.
+    /// Moves the calling thread into the hub that an earlier process created.
     pub fn join(hub: BorrowedFd<'_>) -> io::Result<Hub> {
         move_into_link_name_space(hub, Some(LinkNameSpaceType::Network))
             .map_err(|error| cannot("enter the hub's network namespace", error))?;
         Hub::here()
     }
 
-    /// Keeps the hub alive in whoever holds it open.
+    /// Returns the namespace. A process that holds it open keeps the hub alive.
     pub fn namespace(&self) -> BorrowedFd<'_> {
         self.namespace.as_fd()
     }
 
-    /// Gives the node its address: the network's bridge, a cable, and loopback. After a crash in the middle the same
-    /// call finishes the work; for a node that has its address already it changes nothing.
+    /// Gives the node its address: creates the network's bridge and a cable, and brings loopback up. After a crash
+    /// halfway, the same call completes the work. It changes nothing for a node that already has its address.
     ///
-    /// An address that another node has is `AddrInUse`: [`disconnect`](Hub::disconnect) it first. A node with
-    /// another address is `AlreadyExists`.
+    /// Fails with `AddrInUse` if another node has the address ([`disconnect`](Hub::disconnect) it first), and with
+    /// `AlreadyExists` if the node has another address.
     pub fn connect(&self, address: Address, node: BorrowedFd<'_>) -> io::Result<()> {
         let mut netlink = open()?;
         let bridge = find_or_add_bridge(&mut netlink, address.network())?;
@@ -108,7 +108,7 @@ impl Hub {
             None => {
                 netlink.add_cable(address, bridge.index, node, NAME_INSIDE).map_err(|error| {
                     let ip = address.ip();
-                    cannot(format_args!("lay a cable for {ip} as {NAME_INSIDE}"), error)
+                    cannot(format_args!("create a cable for {ip} as {NAME_INSIDE}"), error)
                 })?
             }
             Some(port) => {
@@ -124,7 +124,7 @@ impl Hub {
         self.inside(node, |netlink| {
             bring_loopback_up(netlink)?;
             let end = find(netlink, NAME_INSIDE)?.ok_or_else(|| {
-                let text = format!("the node has no {NAME_INSIDE} any more");
+                let text = format!("the node no longer has {NAME_INSIDE}");
                 io::Error::new(io::ErrorKind::NotFound, text)
             })?;
             netlink
@@ -134,13 +134,13 @@ impl Hub {
             for (to, prefix) in FORBIDDEN {
                 netlink
                     .refuse_route(to, prefix)
-                    .map_err(|error| cannot(format_args!("keep off {to}/{prefix}"), error))?;
+                    .map_err(|error| cannot(format_args!("block {to}/{prefix}"), error))?;
             }
             Ok(())
         })
     }
 
-    /// Takes the cable of that address away, and the bridge with the last one. That it is gone already is no error.
+    /// Removes the cable of an address, and with the last cable its bridge. A missing cable is not an error.
     pub fn disconnect(&self, address: Address) -> io::Result<()> {
         let mut netlink = open()?;
         let name = address.port_name();
@@ -150,12 +150,12 @@ impl Hub {
         remove_unused(&mut netlink, |network| network == address.network())
     }
 
-    /// Removes bridges whose nodes have all gone by themselves.
+    /// Removes bridges that no longer have any nodes.
     pub fn remove_unused(&self) -> io::Result<()> {
         remove_unused(&mut open()?, |_| true)
     }
 
-    /// Every network that has a bridge, in order.
+    /// Lists every network that has a bridge, in order.
     pub fn networks(&self) -> io::Result<Vec<Network>> {
         let links = list(&mut open()?)?;
         let mut networks: Vec<Network> = bridges(&links)
@@ -173,11 +173,11 @@ impl Hub {
 
     fn here() -> io::Result<Hub> {
         let namespace = fs::File::open("/proc/thread-self/ns/net")
-            .map_err(|error| cannot("open the own network namespace", error))?;
+            .map_err(|error| cannot("open our own network namespace", error))?;
         Ok(Hub { namespace: namespace.into(), on_this_thread: PhantomData })
     }
 
-    /// Opens a conversation with the node's namespace; this thread is in there only for that one system call.
+    /// Opens a netlink socket in the node's namespace. This thread is in there only for that one system call.
     fn inside<T>(
         &self,
         node: BorrowedFd<'_>,
@@ -188,7 +188,7 @@ impl Hub {
             .map_err(|error| cannot("enter the node's network namespace", error))?;
         let opened = open();
         if let Err(error) = move_into_link_name_space(self.namespace.as_fd(), network) {
-            // Whatever came next would be done to the node's network instead of the hub's.
+            // Every later operation would change the node's network instead of the hub's.
             eprintln!("cannot return from a node's network namespace to the hub: {error}");
             std::process::abort();
         }
@@ -197,11 +197,11 @@ impl Hub {
 }
 
 fn open() -> io::Result<Netlink> {
-    Netlink::open().map_err(|error| cannot("ask the kernel about networks", error))
+    Netlink::open().map_err(|error| cannot("open a netlink socket", error))
 }
 
 fn find(netlink: &mut Netlink, name: &str) -> io::Result<Option<Link>> {
-    netlink.link(name).map_err(|error| cannot(format_args!("look for the link {name}"), error))
+    netlink.link(name).map_err(|error| cannot(format_args!("find the link {name}"), error))
 }
 
 fn list(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
@@ -214,7 +214,7 @@ fn remove(netlink: &mut Netlink, link: &Link) -> io::Result<()> {
 }
 
 fn bring_loopback_up(netlink: &mut Netlink) -> io::Result<()> {
-    // The first link of every namespace.
+    // Loopback is the first link of every namespace.
     netlink.set_up(1).map_err(|error| cannot("bring loopback up", error))
 }
 
@@ -225,9 +225,9 @@ fn find_or_add_bridge(netlink: &mut Netlink, network: u16) -> io::Result<Link> {
     }
     netlink
         .add_bridge(&name)
-        .map_err(|error| cannot(format_args!("make the bridge {name}"), error))?;
+        .map_err(|error| cannot(format_args!("create the bridge {name}"), error))?;
     find(netlink, &name)?.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("the bridge {name} is gone again"))
+        io::Error::new(io::ErrorKind::NotFound, format!("the bridge {name} disappeared"))
     })
 }
 
@@ -249,7 +249,7 @@ fn bridges(links: &[Link]) -> impl Iterator<Item = (u16, &Link)> {
 fn close_settings() -> io::Result<()> {
     for (name, value) in CLOSED {
         match fs::write(format!("/proc/sys/net/{name}"), value) {
-            // A kernel without IPv6 has nothing to switch off.
+            // A kernel without IPv6 has nothing to disable.
             Err(error) if error.kind() == io::ErrorKind::NotFound && name.starts_with("ipv6") => {}
             done => {
                 done.map_err(|error| cannot(format_args!("set net/{name} to {value}"), error))?

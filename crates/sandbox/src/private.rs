@@ -1,8 +1,8 @@
-//! Private folders: they hold keys, logs and sockets that no other user of the machine may reach.
+//! Private folders, which hold keys, logs and sockets that no other user of the host may access.
 //!
-//! The owner's permissions say nothing about what was there before: somebody else may have planted files in a folder that
-//! was open to them, or may exchange it as a whole where they may rename what is above it. [`check_way`] and
-//! [`check_content`] look for both, as `sshd` does before it trusts a file.
+//! The owner's permissions do not cover what happened before: another user may have planted files in a folder that was
+//! open, or may replace it as a whole if they may rename entries of its parent. [`check_way`] and [`check_content`]
+//! look for both, as `sshd` does before it trusts a file.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -14,15 +14,15 @@ use std::path::{Component, Path, PathBuf};
 const ONLY_OWNER: u32 = 0o700;
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
-/// In such a folder only the owner of an entry may rename or remove it.
+/// In a folder with this bit, only the owner of an entry may rename or remove it.
 const STICKY: u32 = 0o1000;
 /// As many as the kernel follows.
 const LINKS_MAX: usize = 40;
-/// Entries of one folder that are looked at, so that a start stays quick. A folder with more was filled by a server.
+/// How many entries of a folder are checked, so that starting is fast. A folder with more was filled by a server.
 const ENTRIES_MAX: usize = 10_000;
 
-/// As [`make`], for a folder whose content decides what we do. What was planted in it, or could be exchanged on the way to
-/// it, is refused, and nothing is changed then.
+/// Like [`make`], for a folder whose contents decide what we do. If something was planted in it, or could be replaced
+/// on the way to it, it is refused and nothing is changed.
 pub fn adopt(path: &Path) -> io::Result<()> {
     check_way(path, None)?;
     let was_open = match path.metadata() {
@@ -36,14 +36,15 @@ pub fn adopt(path: &Path) -> io::Result<()> {
     };
     make(path)?;
     if was_open {
-        // Something may have been planted between the check and the closing.
+        // Something may have been planted between the check and the closing of the folder.
         check_content(path)?;
     }
     warn_of_groups(path);
     Ok(())
 }
 
-/// Which groups there are is no reason to refuse: many users have one of their own, and who else is in it is not known here.
+/// Group permissions are no reason to refuse: many users have a group of their own, and its other members are not known
+/// here.
 fn warn_of_groups(path: &Path) {
     let Ok(path) = path.canonicalize() else { return };
     let own = [0, rustix::process::getegid().as_raw()];
@@ -57,14 +58,14 @@ fn warn_of_groups(path: &Path) {
     }
 }
 
-/// Makes the folder, and those above it, if it is not there. One that was there before may be open to others and is
-/// closed; one that belongs to somebody else is refused, for its owner could change everything in it.
+/// Creates the folder and its parents if it does not exist. A folder that is open to others is closed. A folder of
+/// another user is refused, because its owner could change everything in it.
 pub fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(ONLY_OWNER).create(path)?;
     let found = path.metadata()?;
     check_ours(&found)?;
     if found.mode() & 0o777 & !ONLY_OWNER != 0 {
-        tracing::warn!(path = %path.display(), "others could enter the folder; now they cannot");
+        tracing::warn!(path = %path.display(), "the folder was open to other users; it is closed now");
         std::fs::set_permissions(path, Permissions::from_mode(ONLY_OWNER))?;
     }
     Ok(())
@@ -77,12 +78,12 @@ fn check_ours(found: &Metadata) -> io::Result<()> {
     }
     Err(refused(format!(
         "it belongs to user {owner}, who could read and change everything in it; give it to user {us}, who runs this \
-         (chown), or name another folder"
+         (chown), or choose another folder"
     )))
 }
 
-/// Refuses a folder that holds something of another user, at its top or one level below. Root's and our own is fine; links
-/// are looked at and not followed.
+/// Refuses a folder that contains something of another user, at its top level or one level below. Root's and our own
+/// files are fine; links are checked but not followed.
 pub fn check_content(folder: &Path) -> io::Result<()> {
     for (path, found) in entries(folder)? {
         check_owner(&path, &found)?;
@@ -91,7 +92,7 @@ pub fn check_content(folder: &Path) -> io::Result<()> {
         }
         match entries(&path) {
             Ok(inner) => inner.iter().try_for_each(|(path, found)| check_owner(path, found))?,
-            // Root's alone: nobody else could put anything there.
+            // The folder belongs to root, so no other user could have put anything there.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             Err(error) => return Err(error),
         }
@@ -104,7 +105,7 @@ fn check_owner(path: &Path, found: &Metadata) -> io::Result<()> {
         return Ok(());
     }
     Err(refused(format!(
-        "{} in it belongs to user {}, who may have put it there while the folder was open to others; look at it and \
+        "{} in it belongs to user {}, who may have put it there while the folder was open to others; check it and \
          remove it, or if it is your own, take it over: chown -hR {} {}",
         path.display(),
         found.uid(),
@@ -113,7 +114,7 @@ fn check_owner(path: &Path, found: &Metadata) -> io::Result<()> {
     )))
 }
 
-/// What the folder holds. Whatever is removed in the meantime is left out.
+/// Lists the entries of the folder. Entries that are removed meanwhile are left out.
 fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)?.take(ENTRIES_MAX) {
@@ -127,8 +128,9 @@ fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     Ok(found)
 }
 
-/// Refuses a path of which another user could exchange a part: where somebody else owns a folder above it, may rename in
-/// one, or owns a link on the way. What is not there yet is not looked at. `also` is one more user who is as good as us.
+/// Refuses a path of which another user could replace a part, because that user owns a folder above it, may rename
+/// entries of one, or owns a link on the way. Missing parts are not checked. `also` is one more user who is trusted
+/// like us.
 pub fn check_way(path: &Path, also: Option<u32>) -> io::Result<()> {
     let mut at = PathBuf::from("/");
     let mut links = 0;
@@ -152,8 +154,8 @@ pub fn check_way(path: &Path, also: Option<u32>) -> io::Result<()> {
             }
             if !is_trusted(&found, also) {
                 return Err(refused(format!(
-                    "the link {} on the way to it belongs to user {}, who could lead it elsewhere; remove the link, or \
-                     name another folder",
+                    "the link {} on the way to it belongs to user {}, who could redirect it; remove the link, or \
+                     choose another folder",
                     next.display(),
                     found.uid()
                 )));
@@ -186,8 +188,8 @@ fn check_above(path: &Path, found: &Metadata, also: Option<u32>) -> io::Result<(
     let (owner, mode) = (found.uid(), found.mode());
     if !is_trusted(found, also) {
         return Err(refused(format!(
-            "{} above it belongs to user {owner}, who could exchange everything in it; name a folder elsewhere, or let that \
-             user run this",
+            "{} above it belongs to user {owner}, who could replace everything in it; choose a folder elsewhere, or run this \
+             as that user",
             path.display()
         )));
     }
@@ -196,7 +198,7 @@ fn check_above(path: &Path, found: &Metadata, also: Option<u32>) -> io::Result<(
     }
     if mode & OTHERS_WRITE != 0 {
         return Err(refused(format!(
-            "every user may rename what is in {} above it; close that (chmod o-w {}), or name a folder elsewhere",
+            "every user may rename the entries of {} above it; close that (chmod o-w {}), or choose a folder elsewhere",
             path.display(),
             path.display()
         )));
@@ -204,7 +206,8 @@ fn check_above(path: &Path, found: &Metadata, also: Option<u32>) -> io::Result<(
     Ok(())
 }
 
-/// Refuses what another user owns or may write to: whoever reads it would do as they say. What is not there passes.
+/// Refuses a file that another user owns or may write to, because they could control what its reader does. A missing
+/// file passes.
 pub fn check_unshared(path: &Path, also: Option<u32>) -> io::Result<()> {
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
@@ -215,13 +218,13 @@ pub fn check_unshared(path: &Path, also: Option<u32>) -> io::Result<()> {
         let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
         return Err(refused(format!(
             "{} belongs to user {owner}, not to user {us}, who runs this; run it as that user (sudo -u '#{owner}'), or \
-             name another folder",
+             choose another folder",
             path.display()
         )));
     }
     if found.mode() & (GROUP_WRITES | OTHERS_WRITE) != 0 {
         return Err(refused(format!(
-            "other users may write to {}; look at what it holds, then close it: chmod go-w {}",
+            "other users may write to {}; check its contents, then close it: chmod go-w {}",
             path.display(),
             path.display()
         )));
@@ -237,7 +240,8 @@ fn is_trusted(found: &Metadata, also: Option<u32>) -> bool {
         || is_unmapped(owner)
 }
 
-/// Inside a user namespace, root of the machine may have no number. Nor have other users, who are trusted with it then.
+/// Inside a user namespace, the host's root may have no number. Other unmapped users then look the same and are trusted
+/// too.
 fn is_unmapped(owner: u32) -> bool {
     let number =
         |path| std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
@@ -245,7 +249,7 @@ fn is_unmapped(owner: u32) -> bool {
         return false;
     }
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    // All users, each by its own number: the machine's own namespace.
+    // All users have their own numbers: this is the host's own namespace.
     map.split_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
 }
 
@@ -276,7 +280,9 @@ mod tests {
     #[test]
     fn a_folder_of_somebody_else_is_refused_and_stays_as_it_is() {
         if !rustix::process::geteuid().is_root() {
-            return muster_testing::skip_or_fail("not root: only root can give a folder away");
+            return muster_testing::skip_or_fail(
+                "not root: only root can give a folder to another user",
+            );
         }
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
@@ -289,7 +295,7 @@ mod tests {
     fn is_root() -> bool {
         let is_root = rustix::process::geteuid().is_root();
         if !is_root {
-            muster_testing::skip_or_fail("not root: only root can give files away");
+            muster_testing::skip_or_fail("not root: only root can give files to another user");
         }
         is_root
     }
@@ -324,7 +330,7 @@ mod tests {
             std::fs::create_dir(&folder).unwrap();
             open_to_all(&folder, 0o777);
             make(&path);
-            adopt(&folder).expect("all of it is ours");
+            adopt(&folder).expect("all of it belongs to us");
             open_to_all(&folder, 0o777);
             give_away(&path);
             let refused = adopt(&folder).unwrap_err().to_string();
@@ -355,14 +361,14 @@ mod tests {
         let refused = adopt(&state).unwrap_err().to_string();
         assert!(refused.contains("above it belongs to user 12345"), "{refused}");
         assert!(!state.exists());
-        check_way(&state, Some(12_345)).expect("as good as us");
-        // A link of ours leads there too; one of theirs leads nowhere.
+        check_way(&state, Some(12_345)).expect("this user is trusted like us");
+        // The same through a link of ours, and through a link of the other user.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("above/deeper", &link).unwrap();
         let refused = check_way(&link.join("state"), None).unwrap_err().to_string();
         assert!(refused.contains("above it belongs to user 12345"), "{refused}");
         std::os::unix::fs::lchown(&above, Some(0), None).unwrap();
-        check_way(&link.join("state"), None).expect("all of it is ours");
+        check_way(&link.join("state"), None).expect("all of it belongs to us");
         give_away(&link);
         let refused = check_way(&link.join("state"), None).unwrap_err().to_string();
         assert!(refused.contains("link on the way to it belongs to user 12345"), "{refused}");
@@ -380,7 +386,7 @@ mod tests {
     fn what_others_may_write_to_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("connection.json");
-        check_unshared(&file, None).expect("it is not there");
+        check_unshared(&file, None).expect("a missing file passes");
         std::fs::write(&file, "{}").unwrap();
         for (mode, is_good) in [(0o600, true), (0o644, true), (0o620, false), (0o602, false)] {
             open_to_all(&file, mode);
@@ -391,7 +397,7 @@ mod tests {
             give_away(&file);
             let refused = check_unshared(&file, None).unwrap_err().to_string();
             assert!(refused.contains("belongs to user 12345"), "{refused}");
-            check_unshared(&file, Some(12_345)).expect("as good as us");
+            check_unshared(&file, Some(12_345)).expect("this user is trusted like us");
         }
     }
 }

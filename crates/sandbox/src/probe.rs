@@ -1,5 +1,5 @@
-//! Tries every wall once, each in a child of its own: what the kernel was built with may still be forbidden here. What is
-//! made ends with the child; no file is written and no group is made.
+//! Tests every part of a sandbox once, each in its own child process, because the kernel may support a feature and
+//! still forbid it here. Everything ends with the child; no file is written and no group is created.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,10 +16,10 @@ use crate::job::filter::Filter;
 use crate::mounts;
 use crate::node::trial;
 
-/// Why it cannot be done, in words for the operator.
+/// An error explains to the operator why it does not work.
 pub type Tried = Result<(), String>;
 
-/// Every wall of a node, and at last a whole node.
+/// The result for every part of a node's sandbox, and for a whole node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     pub users: Tried,
@@ -28,15 +28,16 @@ pub struct Probe {
     pub network: Tried,
     pub ipc: Tried,
     pub host_name: Tried,
-    /// Mounts that are made read-only as a whole: `open_tree` and `mount_setattr`, since Linux 5.12.
+    /// Making mounts read-only as a whole: `open_tree` and `mount_setattr`, since Linux 5.12.
     pub protected_mounts: Tried,
-    /// The filter of system calls that every job gets.
+    /// The system-call filter that every job gets.
     pub seccomp: Tried,
-    /// All of it at once, as the helper does it.
+    /// Everything at once, as the helper does it.
     pub node: Tried,
 }
 
-/// Takes at most `within`, and a few milliseconds where all is well. It forks: call it before there are threads.
+/// Runs the tests. It takes at most `within`, and a few milliseconds if everything works. It forks, so call it before
+/// any thread is started.
 pub fn run(within: Duration) -> Probe {
     let deadline = Instant::now() + within;
     let namespace = |flag| attempt(deadline, || unshared(flag));
@@ -49,11 +50,13 @@ pub fn run(within: Duration) -> Probe {
         host_name: namespace(UnshareFlags::NEWUTS),
         protected_mounts: attempt(deadline, protected_mounts),
         seccomp: attempt(deadline, seccomp),
-        node: attempt(deadline, || trial::make().map_err(|failed| io::Error::other(failed.told()))),
+        node: attempt(deadline, || {
+            trial::make().map_err(|failed| io::Error::other(failed.describe()))
+        }),
     }
 }
 
-/// Without root every other namespace has to be in a user namespace of ours.
+/// Without root, every other namespace has to be inside a user namespace of ours.
 fn unshared(flag: UnshareFlags) -> io::Result<()> {
     if !geteuid().is_root() {
         own_users()?;
@@ -62,26 +65,26 @@ fn unshared(flag: UnshareFlags) -> io::Result<()> {
     Ok(unsafe { unshare_unsafe(flag) }?)
 }
 
-/// The namespace is for children: only one that lives in it shows that it works.
+/// A PID namespace applies to children, so only a child shows that it works.
 fn processes() -> io::Result<()> {
     unshared(UnshareFlags::NEWPID)?;
-    let (told_in, told_out) = pipe_with(PipeFlags::CLOEXEC)?;
-    // SAFETY: one thread; the child calls the kernel only.
+    let (report_in, report_out) = pipe_with(PipeFlags::CLOEXEC)?;
+    // SAFETY: there is one thread, and the child only makes system calls.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let is_first = rustix::process::getpid().as_raw_nonzero().get() == 1;
-            let _ = rustix::io::write(&told_out, if is_first { b"1" } else { b"0" });
+            let _ = rustix::io::write(&report_out, if is_first { b"1" } else { b"0" });
             // SAFETY: as above.
             unsafe { libc::_exit(0) }
         }
         _ => {
-            drop(told_out);
+            drop(report_out);
             let mut said = String::new();
-            File::from(told_in).read_to_string(&mut said)?;
+            File::from(report_in).read_to_string(&mut said)?;
             match said.as_str() {
                 "1" => Ok(()),
-                _ => Err(io::Error::other("a process in it is not its first one")),
+                _ => Err(io::Error::other("its first process does not have PID 1")),
             }
         }
     }
@@ -96,53 +99,53 @@ fn protected_mounts() -> io::Result<()> {
     mounts::make_read_only("/tmp".as_ref(), true)
 }
 
-/// The filter of jobs. Under it the child can still say what came of it.
+/// Applies the filter of jobs, under which the child can still report the result.
 fn seccomp() -> io::Result<()> {
     Filter::new().and_then(|filter| filter.apply()).map_err(io::Error::other)
 }
 
-/// Runs `act` in a child, which is ended when the time is up.
+/// Runs `act` in a child, which is killed when the time is up.
 fn attempt(deadline: Instant, act: impl FnOnce() -> io::Result<()>) -> Tried {
-    let told = |error: &dyn std::fmt::Display| format!("cannot be tried: {error}");
-    let (told_in, told_out) =
-        pipe_with(PipeFlags::CLOEXEC).map_err(|error| told(&io::Error::from(error)))?;
-    // SAFETY: the caller promises that there is one thread, so the child is as good as its parent.
+    let failed = |error: &dyn std::fmt::Display| format!("cannot be tested: {error}");
+    let (report_in, report_out) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(&io::Error::from(error)))?;
+    // SAFETY: the caller guarantees that there is only one thread, so the child may do anything that its parent may.
     let pid = unsafe { libc::fork() };
     let child = match Pid::from_raw(pid) {
         Some(child) if pid > 0 => child,
-        Some(_) => return Err(told(&io::Error::last_os_error())),
+        Some(_) => return Err(failed(&io::Error::last_os_error())),
         None => {
-            drop(told_in);
-            // SAFETY: no memory is passed. A child whose parent was ended is to end too.
+            drop(report_in);
+            // SAFETY: no memory is passed. The child is killed if its parent dies.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let said = act().map_or_else(|error| error.to_string(), |()| String::new());
-            let _ = rustix::io::write(&told_out, said.as_bytes());
-            // SAFETY: ends the child without running what its parent had planned for its own end.
+            let _ = rustix::io::write(&report_out, said.as_bytes());
+            // SAFETY: exits the child without running its parent's cleanup.
             unsafe { libc::_exit(i32::from(!said.is_empty())) }
         }
     };
-    drop(told_out);
-    let heard = hear(told_in, deadline);
+    drop(report_out);
+    let heard = read_until_closed(report_in, deadline);
     if heard.is_none() {
         let _ = kill_process(child, Signal::KILL);
     }
     let ended = waitpid(Some(child), WaitOptions::empty());
     let is_well = matches!(ended, Ok(Some((_, status))) if status.exit_status() == Some(0));
     match heard {
-        None => Err("took too long, and was given up".to_owned()),
+        None => Err("timed out".to_owned()),
         Some(said) if said.is_empty() && is_well => Ok(()),
-        Some(said) if said.is_empty() => Err("the child that tried it was ended".to_owned()),
+        Some(said) if said.is_empty() => Err("the child that tested it was killed".to_owned()),
         Some(said) => Err(said),
     }
 }
 
-/// Everything that is said until all who could say something are gone; `None` when that takes too long.
-fn hear(told: OwnedFd, deadline: Instant) -> Option<String> {
+/// Reads until every process has closed the other end. Returns `None` on a timeout.
+fn read_until_closed(report: OwnedFd, deadline: Instant) -> Option<String> {
     let mut said = Vec::new();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).ok()?;
-        let mut waited = [PollFd::new(&told, PollFlags::IN)];
+        let mut waited = [PollFd::new(&report, PollFlags::IN)];
         match poll(&mut waited, Some(&left)) {
             Ok(0) => return None,
             Err(rustix::io::Errno::INTR) => continue,
@@ -150,7 +153,7 @@ fn hear(told: OwnedFd, deadline: Instant) -> Option<String> {
             Ok(_) => {}
         }
         let mut piece = [0; 512];
-        match rustix::io::read(&told, &mut piece) {
+        match rustix::io::read(&report, &mut piece) {
             Ok(0) => return Some(String::from_utf8_lossy(&said).into_owned()),
             Ok(length) => said.extend_from_slice(&piece[..length]),
             Err(rustix::io::Errno::INTR) => {}
@@ -168,41 +171,41 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_says_is_heard_and_what_it_did_is_gone() {
+    fn the_report_of_a_child_is_read_and_nothing_of_it_remains() {
         let before = std::fs::read_link("/proc/self/ns/uts").unwrap();
         assert_eq!(attempt(soon(), || Ok(())), Ok(()));
         assert_eq!(attempt(soon(), || Err(io::Error::other("no"))), Err("no".to_owned()));
         let tried = run(Duration::from_secs(60));
-        // Where one namespace cannot be had a whole node cannot be made either.
+        // If one namespace does not work, a whole node cannot be created either.
         let all = [&tried.users, &tried.processes, &tried.mounts, &tried.network, &tried.ipc];
         if let Some(Err(why)) = all.into_iter().find(|tried| tried.is_err()) {
-            muster_testing::skip_or_fail(&format!("no walls here: {why}"));
+            muster_testing::skip_or_fail(&format!("no sandboxes here: {why}"));
             assert!(tried.node.is_err(), "{tried:?}");
         }
         if geteuid().is_root() && tried.users.is_ok() {
             assert_eq!(tried.mounts, Ok(()), "{tried:?}");
         }
         assert_eq!(std::fs::read_link("/proc/self/ns/uts").unwrap(), before);
-        assert!(!std::path::Path::new("/tmp/share/doc").exists(), "a mount got out");
+        assert!(!std::path::Path::new("/tmp/share/doc").exists(), "a mount is visible outside");
     }
 
     #[test]
-    fn a_child_that_hangs_is_given_up_and_ended() {
+    fn a_child_that_hangs_times_out_and_is_killed() {
         let started = Instant::now();
         let tried = attempt(started + Duration::from_millis(50), || {
             std::thread::sleep(Duration::from_secs(600));
             Ok(())
         });
-        assert_eq!(tried, Err("took too long, and was given up".to_owned()));
+        assert_eq!(tried, Err("timed out".to_owned()));
         assert!(started.elapsed() < Duration::from_secs(300));
     }
 
     #[test]
-    fn a_child_that_is_killed_is_told() {
+    fn a_killed_child_is_reported() {
         let tried = attempt(soon(), || {
             rustix::process::kill_process(rustix::process::getpid(), Signal::KILL)?;
             Ok(())
         });
-        assert_eq!(tried, Err("the child that tried it was ended".to_owned()));
+        assert_eq!(tried, Err("the child that tested it was killed".to_owned()));
     }
 }

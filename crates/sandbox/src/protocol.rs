@@ -1,5 +1,5 @@
-//! What the helper can be asked for. Names, sizes and slots, never paths or commands: whoever may speak to it can make
-//! nodes within the folders that it was started with, and nothing else.
+//! The requests to the helper. They contain names, sizes and slots but never paths or commands, so a client can create
+//! nodes within the folders that the helper was started with, and nothing else.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::{Limits, Usage};
 use crate::network::{HOSTS_MAX, NETWORKS_MAX};
 
-/// A message is one packet. A log of which every byte has to be escaped fits, and the kernel takes no more than
-/// about 200 KiB at once.
+/// A message is one packet. A log in which every byte has to be escaped fits, and the kernel accepts no more than about
+/// 200 KiB at once.
 pub const MESSAGE_MAX: usize = 160 * 1024;
-/// Long enough for any cluster's name and an id, short enough for a host's name and a file's with an ending.
+/// Long enough for any cluster name with an id, and short enough for a host name or a file name with an extension.
 pub const NAME_MAX: usize = 63;
-/// Of the server's name, as in DNS.
+/// The longest name of a server, as in DNS.
 const HOST_MAX: usize = 253;
 const SECRET_MAX: usize = 1024;
-/// Of an agent's log that a post-mortem keeps.
+/// How much of an agent's log a post-mortem keeps.
 pub const LOG_TAIL_MAX: usize = 64 * 1024;
-/// In one answer: so many fit into a message, however long their names and however many their GPUs.
+/// The nodes in one reply. This many fit into a message, however long their names are and however many GPUs they have.
 pub const LISTED_MAX: usize = 96;
-/// Of one machine at a time; each has a range of users.
+/// The nodes of one host at a time; each has a range of users.
 pub const NODES_MAX: u16 = 4096;
-/// Below these an agent cannot live.
+/// An agent cannot run with less.
 pub const MEMORY_MIN: u64 = 32 * 1024 * 1024;
-/// Of one node. No machine has more.
+/// The GPUs of one node. No host has more.
 pub const GPUS_MAX: usize = 64;
-/// `GPU-` and 36 more.
+/// `GPU-` and 36 more characters.
 const UUID_MAX: usize = 64;
 const MILLICORES_MIN: u32 = 10;
 const PIDS_MIN: u32 = 16;
@@ -35,45 +35,46 @@ const PIDS_MIN: u32 = 16;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Request {
-    /// Whom the nodes are for. The first request, and only the first.
+    /// Names the server that the nodes belong to. Must be the first request, and only the first.
     Begin(Server),
-    /// Makes a node, or says that it lives already.
+    /// Creates a node, or confirms that it is alive already.
     Make(Box<NodePlan>),
     Signal {
         node: String,
         signal: Stop,
     },
-    /// Removes what is left of a node that does not live any more.
+    /// Removes what is left of a node that has ended.
     Remove {
         node: String,
     },
-    /// Gives back what the disk of a node takes that does not live any more. The rest of it stays.
+    /// Frees the disk space of a node that has ended. The rest of it is kept.
     Empty {
         node: String,
     },
-    /// Takes again what a node's disk has given back; a node for which there is no space any more is ended.
+    /// Allocates again the space that a node's disk has given back. A node for which there is not enough space is
+    /// ended.
     Refill {
         node: String,
     },
-    /// What is left of a node, dead or alive, for whoever wants to know what became of it.
+    /// Returns what is known about a node, dead or alive, for a post-mortem.
     Examine {
         node: String,
     },
-    /// What this helper keeps apart.
+    /// Returns what this helper can enforce.
     Enforcement,
-    /// The nodes whose names come after this one, as many as fit into an answer.
+    /// Lists the nodes whose names come after this one, as many as fit into a reply.
     List {
         after: String,
     },
 }
 
-/// Where nodes find the server.
+/// How nodes reach the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// As nodes see it: on their own loopback.
+    /// The URL as nodes see it, on their own loopback.
     pub url: String,
-    /// What it calls itself: inside a node this is the relay.
+    /// The server's name for itself, which leads to the relay inside a node.
     pub host: String,
 }
 
@@ -87,38 +88,38 @@ pub enum Stop {
 #[serde(deny_unknown_fields)]
 pub struct NodePlan {
     pub node: String,
-    /// What the node proves itself with.
+    /// The secret with which the node authenticates.
     pub secret: String,
     pub slot: NodeSlot,
     pub limits: Limits,
-    /// The most that a job may write to its folder. The node's disk is as large, if there is room for it.
+    /// The most that a job may write to its folder. The node's disk has the same size if there is room for it.
     pub job_disk_bytes: u64,
-    /// Whether its jobs share its sandbox instead of having one each.
+    /// Whether jobs share the node's sandbox instead of having one each.
     #[serde(default)]
     pub jobs_share: bool,
-    /// Whether it may reach more than its cluster and the server.
+    /// Whether the node may reach more than its cluster and the server.
     pub has_internet: bool,
-    /// Whether it should reach more, and does not because something is missing on this machine.
+    /// Whether the node should have internet access but does not, because something is missing on this host.
     #[serde(default)]
     pub lacks_internet: bool,
-    /// The GPUs that its size has. Of these `slot` has those with a device.
+    /// The number of GPUs of its size. `slot` lists those that have a device.
     #[serde(default)]
     pub gpu_slots: u32,
-    /// What the driver calls the GPUs of `slot`, one for each, or none if it did not tell.
+    /// The driver's names of the GPUs in `slot`, one for each, or none if it did not report them.
     #[serde(default)]
     pub gpu_uuids: Vec<String>,
 }
 
-/// What no two living nodes of a machine share.
+/// What no two living nodes of a host share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSlot {
-    /// Whose network it is. It means nothing here; whoever gives out the places wants to know it again.
+    /// The cluster of the network. It means nothing to the helper; the provider that assigns slots reads it back.
     pub cluster: u64,
     pub network: u16,
-    /// Which address in it, from 1.
+    /// The number of the address in the network, from 1.
     pub host: u16,
-    /// Which range of users.
+    /// The number of the range of users.
     pub users: u16,
     /// The numbers of its GPUs: `/dev/nvidiaN`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -127,11 +128,11 @@ pub struct NodeSlot {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HelperReply {
-    /// It lives; its first process as the machine sees it.
+    /// The node is alive; this is its first process as the host sees it.
     Made {
         pid: u32,
     },
-    /// Nodes of other servers have it: not made.
+    /// The node was not created because nodes of other servers hold these.
     Taken(Taken),
     Done,
     Enforcement(Enforcement),
@@ -142,26 +143,26 @@ pub enum HelperReply {
     },
 }
 
-/// What of a place others on the machine have.
+/// The parts of a slot that other nodes on the host hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     pub users: bool,
     pub gpus: Vec<u16>,
 }
 
-/// What cannot be enforced on this machine, by this helper.
+/// What this helper cannot enforce on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforcement {
-    /// Each in words, with the reason.
+    /// A description of each, with the reason.
     pub missing: Vec<String>,
-    /// Why nodes can have no way out, if so.
+    /// The reason if nodes cannot have internet access.
     pub why_no_internet: Option<String>,
-    /// Holds a folder for each node, with the record of its first process.
+    /// Contains a folder for each node, with the record of its first process.
     pub nodes: PathBuf,
 }
 
 impl Enforcement {
-    /// What the operator of this machine is told if nodes should reach the internet and cannot, with the remedy.
+    /// The message for the operator of this host if nodes should have internet access but cannot, with the remedy.
     pub fn no_internet(&self, is_wanted: bool) -> Option<String> {
         let why = self.why_no_internet.as_ref().filter(|_| is_wanted)?;
         Some(format!("jobs cannot reach the internet, although egress is true, because {why}"))
@@ -171,7 +172,7 @@ impl Enforcement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     pub node: String,
-    /// `None`: it was never made whole.
+    /// `None` if the node was never completed.
     pub slot: Option<NodeSlot>,
     pub is_alive: bool,
 }
@@ -179,14 +180,14 @@ pub struct Seen {
 /// What is left of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remains {
-    /// How its first process ended, if that was seen. It ends with its agent's exit code, or 128 and the signal that
-    /// ended the agent.
+    /// How its first process ended, if the helper saw it. Its exit code is that of the agent, or 128 plus the signal
+    /// that killed the agent.
     pub end: Option<End>,
-    /// What its group counted.
+    /// What its control group counted.
     pub usage: Option<Usage>,
-    /// On the disk of its folder.
+    /// Free space on the disk of its folder.
     pub disk_free_bytes: Option<u64>,
-    /// The last that its agent said, at most [`LOG_TAIL_MAX`] bytes without control characters.
+    /// The end of its agent's log, at most [`LOG_TAIL_MAX`] bytes without control characters.
     pub log: String,
 }
 
@@ -198,31 +199,31 @@ pub enum End {
 
 #[derive(Debug, thiserror::Error)]
 pub enum BadRequest {
-    #[error("the request is not one of ours")]
+    #[error("the request is not valid")]
     NotOurs(#[source] serde_json::Error),
     #[error(
-        "{name:?} is not a node's name: a to z, 0 to 9 and dashes, not first, at most {NAME_MAX}"
+        "{name:?} is not a valid node name: use a to z, 0 to 9 and dashes, not starting with a dash, at most {NAME_MAX} characters"
     )]
     Name { name: String },
     #[error(
-        "the secret has {length} bytes or is not plain text; at most {SECRET_MAX} visible ASCII characters"
+        "the secret has {length} bytes or is not plain text; use at most {SECRET_MAX} visible ASCII characters"
     )]
     Secret { length: usize },
     #[error(
-        "{url:?} with the name {host:?} is no server: https://127.0.0.1:PORT, and a name for hosts"
+        "{url:?} with the name {host:?} is not a valid server: use https://127.0.0.1:PORT and a host name"
     )]
     Server { url: String, host: String },
     #[error(
-        "{count} GPUs and {uuids} names of them: at most {GPUS_MAX}, none twice, and each with a name or none, of at \
-         most {UUID_MAX} letters, digits and dashes"
+        "{count} GPUs with {uuids} UUIDs are not valid: use at most {GPUS_MAX} GPUs, none twice, and a UUID for each or \
+         none at all, of at most {UUID_MAX} letters, digits and dashes"
     )]
     Gpus { count: usize, uuids: usize },
-    #[error("{what} is {value}, which is not within {least} to {most}")]
+    #[error("{what} is {value}, which is not between {least} and {most}")]
     OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
 }
 
 impl Request {
-    /// Whatever arrives is hostile until it has passed here.
+    /// Parses a request. Whatever arrives is untrusted until it has passed these checks.
     pub fn parse(bytes: &[u8]) -> Result<Request, BadRequest> {
         let request: Request = serde_json::from_slice(bytes).map_err(BadRequest::NotOurs)?;
         match &request {
@@ -242,7 +243,7 @@ impl Request {
 }
 
 impl Server {
-    /// Both become arguments and lines of files.
+    /// Checks both, because they become arguments and lines of files.
     fn check(&self) -> Result<(), BadRequest> {
         let port = self.url.strip_prefix("https://127.0.0.1:").map(str::parse::<u16>);
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
@@ -282,7 +283,7 @@ impl NodePlan {
         Ok(())
     }
 
-    /// The numbers become names of devices, the names arguments.
+    /// Checks the GPUs, because the numbers become names of devices and the UUIDs become arguments.
     fn check_gpus(&self) -> Result<(), BadRequest> {
         let (gpus, uuids) = (&self.slot.gpus, &self.gpu_uuids);
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
@@ -298,7 +299,7 @@ impl NodePlan {
     }
 }
 
-/// Names become folders, hosts and groups, so only what our own names are made of is let through.
+/// Checks a name that becomes a folder, a host name and a group. Only the characters of our own names are accepted.
 pub fn check_name(name: &str) -> Result<(), BadRequest> {
     let is_ours = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_good =
@@ -403,7 +404,7 @@ mod tests {
         };
         assert!(with(&[], &[]) && with(&[7], &[]) && with(&[7, 255], &["GPU-a", "GPU-b"]));
         assert!(!with(&[1, 1], &[]), "twice");
-        assert!(!with(&[1, 2], &["GPU-a"]), "one has no name");
+        assert!(!with(&[1, 2], &["GPU-a"]), "one has no UUID");
         for bad in ["", "a b", "a,b", "../x", "ä", &"x".repeat(UUID_MAX + 1)] {
             assert!(!with(&[1], &[bad]), "{bad:?}");
         }

@@ -1,9 +1,9 @@
-//! A way out of a node: a process that stays where the machine's network is, and starts a `slirp4netns` for each node
-//! that may go out.
+//! Internet access for nodes. A process that remains in the host's network starts a `slirp4netns` for each node that
+//! may have internet access.
 //!
-//! The helper itself stands in the hub, where there is no way out, and without real root it could not go back. Connections
-//! then are this machine's own: nothing is routed, nothing of the machine is changed, and its loopback is not in reach.
-//! The program ends with the node: the node's first process holds the other end of a pipe.
+//! The helper itself is in the hub, which has no internet access, and without real root it could not leave it again.
+//! Connections then come from this host: nothing is routed, nothing of the host is changed, and its loopback cannot be
+//! reached. `slirp4netns` ends with the node, whose first process holds the other end of a pipe.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use crate::context::cannot;
 use crate::descriptors;
 
 const PROGRAM: &str = "slirp4netns";
-/// The device in the node, and where names are looked up there. The program's own, always the same.
+/// The device in the node and its name server. `slirp4netns` always uses these.
 pub(crate) const DEVICE: &str = "tap0";
 pub(crate) const RESOLVER: &str = "10.0.2.3";
 const MESSAGE_MAX: usize = 4096;
@@ -32,7 +32,7 @@ pub struct Slirp {
 }
 
 impl Slirp {
-    /// Whether this machine has what it takes; if not, what to do.
+    /// Checks whether this host has what is needed. An error contains the remedy.
     pub fn check() -> Result<(), String> {
         let found = Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).output();
         match found {
@@ -42,24 +42,24 @@ impl Slirp {
         }
     }
 
-    /// Forks it. For a process with one thread, before it moves into the hub.
+    /// Forks the process. For a process with one thread, before it moves into the hub.
     pub fn start() -> io::Result<Slirp> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
-        // SAFETY: we have one thread, so the child may go on as we would.
+        // SAFETY: we have one thread, so the child may do anything that we may.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
                 serve(&theirs);
-                // SAFETY: ends this process without running what its parent had planned for its own end.
+                // SAFETY: exits this process without running its parent's cleanup.
                 unsafe { libc::_exit(0) }
             }
             _ => Ok(Slirp { socket: ours }),
         }
     }
 
-    /// Gives the namespaces of this process a way out for as long as somebody holds the other end of `leash`.
+    /// Gives the namespaces of this process internet access for as long as the other end of `leash` is open.
     pub fn let_out(&self, pid: u32, leash: BorrowedFd<'_>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -78,12 +78,12 @@ impl Slirp {
     }
 }
 
-/// Until the helper is gone.
+/// Serves requests until the helper has ended.
 fn serve(socket: &OwnedFd) {
     let _ = descriptors::close_all_but(&mut [socket.as_raw_fd()]);
-    // SAFETY: no memory is passed but a text of our own.
+    // SAFETY: no memory is passed except a string of our own.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-porter".as_ptr()) };
-    // What ends with its node needs nobody to collect it.
+    // Programs end with their nodes; the kernel reaps them.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     loop {
@@ -127,7 +127,7 @@ fn let_out(pid: u32, leash: &OwnedFd) -> io::Result<()> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    // SAFETY: between fork and exec this makes system calls only.
+    // SAFETY: only system calls are made between fork and exec.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
@@ -146,7 +146,7 @@ fn let_out(pid: u32, leash: &OwnedFd) -> io::Result<()> {
         Ok(1) => Ok(()),
         Ok(_) | Err(_) => {
             let _ = child.kill();
-            Err(io::Error::other(format!("{PROGRAM} ended at once")))
+            Err(io::Error::other(format!("{PROGRAM} exited immediately")))
         }
     }
 }

@@ -172,8 +172,11 @@ mod tests {
     fn what_a_helper_lacks_decides_what_to_do() {
         for (why, words) in [
             ("cannot mount /proc; inside a container it has to be unmasked: EPERM", "unmask=ALL"),
-            ("cannot connect the node's network: cannot make bridge b0", "modprobe veth bridge"),
-            ("cannot make a user namespace of our own: EPERM", "see user-namespaces"),
+            (
+                "cannot connect the node's network: cannot create the bridge b0",
+                "modprobe veth bridge",
+            ),
+            ("cannot create a user namespace: EPERM", "see user-namespaces"),
         ] {
             let finding = helper(&Err(why.to_owned()), State::Warning);
             assert!(finding.fix.as_ref().is_some_and(|fix| fix.contains(words)), "{finding:?}");

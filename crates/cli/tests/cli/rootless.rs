@@ -57,7 +57,7 @@ fn a_server_without_privileges_makes_nodes_finds_them_again_and_leaves_nothing()
     // What it cannot enforce is said where hosts are shown, and to whoever reads the log of a job.
     let shown = site.json(&["host", "show", "local"]);
     let missing = shown["not_enforced"].as_array().expect("a list");
-    assert!(shown.to_string().contains("users of their own for each node"), "{shown}");
+    assert!(shown.to_string().contains("separate users for each node"), "{shown}");
     cluster(&site, "cpu", &["--min-instances", "1"]);
     // What was built for the nodes of another cluster, and what an earlier version has built.
     let environments = site.state().join("environments");

@@ -43,7 +43,7 @@ fn a_server_does_not_adopt_what_somebody_else_planted() {
     mode(site.folder(), 0o777);
     let refused = site.run(&UP);
     assert_eq!(refused.code, 1, "{}", refused.stderr);
-    assert!(refused.stderr.contains("every user may rename what is in"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("every user may rename the entries of"), "{}", refused.stderr);
     assert!(!state.exists());
 }
 

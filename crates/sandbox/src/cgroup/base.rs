@@ -1,4 +1,4 @@
-//! Where in a hierarchy our groups can be, and what can be limited there.
+//! Finds where in a hierarchy we can create groups, and what can be limited there.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use super::files::{read, write};
 use super::layout::{Controller, Hierarchy, Version};
 use crate::context::cannot;
 
-/// A folder that we may make groups in.
+/// A folder in which we may create groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Base {
     pub(super) version: Version,
-    /// Those that work below `folder`.
+    /// The controllers that work below `folder`.
     pub(super) controllers: Vec<Controller>,
     pub(super) folder: PathBuf,
     /// Where the hierarchy is mounted.
@@ -23,8 +23,8 @@ pub(super) struct Base {
 /// Why a controller does not work here.
 pub(super) type Refusals = Vec<(Controller, String)>;
 
-/// Finds the folder where most of what `wanted` names works: the top of the hierarchy, or beside our own group. Below it is
-/// possible in v1 only, as v2 hands nothing down from a group that has processes.
+/// Finds the folder in which most of the `wanted` controllers work: the top of the hierarchy, or the parent of our own
+/// group. Our own group is possible in v1 only, because v2 enables no controllers below a group that has processes.
 pub(super) fn find(
     hierarchy: &Hierarchy,
     wanted: &[Controller],
@@ -43,7 +43,7 @@ pub(super) fn find(
             Ok(()) if hierarchy.version == Version::Two => hand_down(&folder, wanted, enable),
             Ok(()) => (hierarchy.controllers.clone(), Refusals::new()),
             Err(text) => {
-                // The last folder is the one nearest to us: its reason says most.
+                // The last folder is the one nearest to us, so its reason is the most useful.
                 refusals = wanted.iter().map(|controller| (*controller, text.clone())).collect();
                 continue;
             }
@@ -66,30 +66,30 @@ pub(super) fn find(
 
 fn check_folder(folder: &Path) -> Result<(), String> {
     for slot in [folder.to_owned(), folder.join("cgroup.procs")] {
-        // Asks for the rights that we act with, not for those of the user who started us.
+        // Checks our effective user, not the user who started us.
         accessat(CWD, &slot, Access::WRITE_OK, AtFlags::EACCESS).map_err(|error| {
             let error = io::Error::from(error);
             let slot = slot.display();
-            format!("{slot} cannot be written ({error}): be root, or have the folder delegated")
+            format!("{slot} is not writable ({error}): run as root, or have the folder delegated")
         })?;
     }
     Ok(())
 }
 
-/// Makes v2 offer a controller to the groups in a folder, or says whether it would.
+/// Enables a v2 controller for the groups in a folder, or only checks whether that would work.
 pub(super) type Enable = fn(&Path, Controller) -> io::Result<()>;
 
 pub(super) fn enable(folder: &Path, controller: Controller) -> io::Result<()> {
     write(&folder.join("cgroup.subtree_control"), &format!("+{}", controller.name()))
 }
 
-/// What [`enable`] would come to, as far as that can be seen.
+/// Predicts the result of [`enable`] as far as possible, without changing anything.
 pub(super) fn could_enable(folder: &Path, _: Controller) -> io::Result<()> {
     let switch = folder.join("cgroup.subtree_control");
     accessat(CWD, &switch, Access::WRITE_OK, AtFlags::EACCESS).map_err(|error| {
         cannot(format_args!("write {}", switch.display()), io::Error::from(error))
     })?;
-    // The top is the one group without a type, and the one that hands down whatever is in it.
+    // The root group is the only one without a type, and it may enable controllers although it has processes.
     let is_top = !folder.join("cgroup.type").exists();
     if !is_top && !words(&folder.join("cgroup.procs")).is_empty() {
         return Err(io::ErrorKind::ResourceBusy.into());
@@ -97,7 +97,7 @@ pub(super) fn could_enable(folder: &Path, _: Controller) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes v2 offer controllers to the groups in `folder`.
+/// Enables v2 controllers for the groups in `folder`.
 pub(super) fn hand_down(
     folder: &Path,
     wanted: &[Controller],
@@ -128,7 +128,7 @@ pub(super) fn hand_down(
 fn explain(folder: &Path, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::ResourceBusy {
         return format!(
-            "{} has processes of its own and so hands nothing down: start in a group below it \
+            "{} has processes of its own, so it cannot enable controllers: start in a group below it \
              (systemd: Delegate=yes with DelegateSubgroup=)",
             folder.display()
         );
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_handed_down_is_said() {
+    fn a_controller_that_cannot_be_enabled_is_reported() {
         let top = tempfile::tempdir().unwrap();
         group(top.path(), "memory pids\n", "memory\n");
         fs::remove_file(top.path().join("cgroup.subtree_control")).unwrap();
@@ -195,7 +195,7 @@ mod tests {
         group(top.path(), "cpu memory pids\n", "memory\n");
         fs::write(top.path().join("cgroup.procs"), "1\n").unwrap();
         let (held, refusals) = hand_down(top.path(), &WANTED, could_enable);
-        assert_eq!((held, refusals), (WANTED.to_vec(), Refusals::new()), "as the top group");
+        assert_eq!((held, refusals), (WANTED.to_vec(), Refusals::new()), "as the root group");
         fs::write(top.path().join("cgroup.type"), "domain\n").unwrap();
         let (held, refusals) = hand_down(top.path(), &WANTED, could_enable);
         assert_eq!(held, [Controller::Memory]);
@@ -215,6 +215,9 @@ mod tests {
         };
         let (base, refusals) = find(&hierarchy, &[Controller::Memory], enable);
         assert_eq!(base, None);
-        assert!(refusals[0].1.contains("be root, or have the folder delegated"), "{refusals:?}");
+        assert!(
+            refusals[0].1.contains("run as root, or have the folder delegated"),
+            "{refusals:?}"
+        );
     }
 }

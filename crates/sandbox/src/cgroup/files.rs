@@ -1,4 +1,4 @@
-//! Reading and writing the kernel's small files, and going through folders that others may have filled.
+//! Reads and writes the kernel's small files, and walks folders whose contents are not under our control.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
     fs::read_to_string(path).map_err(|error| cannot(format_args!("read {}", path.display()), error))
 }
 
-/// Writes to a file that is there already: a folder that is no control group gets no new files.
+/// Writes to an existing file. No file is created, so a folder that is not a control group is left as it is.
 pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
     let written = OpenOptions::new().write(true).open(path);
     written
@@ -23,7 +23,7 @@ pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
         .map_err(|error| cannot(format_args!("write {value:?} to {}", path.display()), error))
 }
 
-/// As [`write`], but a kernel that does not have the file is no error; true when it was written.
+/// Like [`write`], but tolerates a kernel that does not have the file. Returns true if the file was written.
 pub(super) fn write_if_there(path: &Path, value: &str) -> io::Result<bool> {
     match write(path, value) {
         Ok(()) => Ok(true),
@@ -35,7 +35,7 @@ pub(super) fn write_if_there(path: &Path, value: &str) -> io::Result<bool> {
 pub(super) fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        done => done.map_err(|error| cannot(format_args!("make {}", path.display()), error)),
+        done => done.map_err(|error| cannot(format_args!("create {}", path.display()), error)),
     }
 }
 
@@ -46,9 +46,9 @@ pub(super) fn read_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<String>
     Ok(text)
 }
 
-/// Goes through a folder and all below it, to any depth: whoever a group belongs to may have made more levels than a path
-/// has room for or we have descriptors. `enter` comes before what is below a folder; with `is_removed` folders below
-/// `top` are removed on the way back, except for those that the kernel says are busy.
+/// Walks a folder and everything below it, to any depth: the owner of a group may have created more levels than a path
+/// can name or than we have descriptors for. `enter` is called before the folders below are visited. With `is_removed`,
+/// folders below `top` are removed on the way back, except for those that the kernel reports as busy.
 pub(super) fn walk(
     top: &Path,
     is_removed: bool,
@@ -68,7 +68,7 @@ pub(super) fn walk(
                 Err(Errno::NOENT) => continue,
                 opened => here = opened?,
             }
-            // One that is removed while we look has nothing to say.
+            // A folder that is removed during the walk is skipped.
             ignore_gone(enter(here.as_fd()))?;
             left.push(folders_in(here.as_fd()).or_else(|error| match error {
                 Errno::NOENT | Errno::NODEV => Ok(Vec::new()),
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_goes_deeper_than_paths_can_say_and_takes_everything_away() {
+    fn a_walk_goes_deeper_than_a_path_can_name_and_removes_everything() {
         let top = tempfile::tempdir().unwrap();
         let long = CString::new("x".repeat(250)).unwrap();
         let mut here: OwnedFd = File::open(top.path()).unwrap().into();
@@ -132,6 +132,6 @@ mod tests {
         walk(top.path(), true, count).unwrap();
         assert_eq!(seen, 41);
         assert_eq!(fs::read_dir(top.path()).unwrap().count(), 0);
-        walk(&top.path().join("absent"), true, |_| panic!("nothing to see")).unwrap();
+        walk(&top.path().join("absent"), true, |_| panic!("entered an absent folder")).unwrap();
     }
 }

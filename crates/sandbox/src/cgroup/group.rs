@@ -1,4 +1,4 @@
-//! One group: the same folder in every hierarchy that works.
+//! A group: the same folder in every usable hierarchy.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,26 +18,26 @@ use super::usage::{self, Load, Shortage, Usage};
 use super::{Limits, check_name, hand_down_all};
 use crate::context::cannot;
 
-/// The period in which a group may use its share of the cores.
+/// The period over which a group's share of the cores is enforced.
 const PERIOD_US: u64 = 100_000;
-/// The kernel takes no smaller share.
+/// The smallest share that the kernel accepts.
 const QUOTA_US_MIN: u64 = 1_000;
-/// A node may make groups of its own, but each costs the kernel memory.
+/// A node may create groups of its own, but each one costs kernel memory.
 const DESCENDANTS_MAX: u32 = 4096;
 const DEPTH_MAX: u32 = 16;
-/// A process that is still there later was never moved into the v2 folder.
+/// A process that is still running after this time was never moved into the v2 folder.
 const KERNEL_KILLS_WITHIN: Duration = Duration::from_secs(1);
 const KILL_WITHIN: Duration = Duration::from_secs(10);
 const REMOVE_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Where v2 keeps the processes of a group that has groups below it.
+/// The child group that holds a node's processes in v2, where a group with children cannot have processes.
 const MAIN: &str = "main";
 
 /// A group's folder in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder {
     pub path: PathBuf,
-    /// Where the hierarchy is mounted on the machine; mounted there, the folder is found by the node.
+    /// Where the hierarchy is mounted on the host. The node finds the folder because it is mounted in the same place.
     pub hierarchy: PathBuf,
     pub(super) version: Version,
     pub(super) controllers: Vec<Controller>,
@@ -82,21 +82,21 @@ impl Folder {
         let (file, bytes) = (|name: &str| self.path.join(name), bytes.to_string());
         if self.version == Version::Two {
             write(&file("memory.max"), &bytes)?;
-            // Not there in a kernel without swap.
+            // A kernel without swap does not have this file.
             return write_if_there(&file("memory.swap.max"), "0").map(drop);
         }
-        // The limit with swap may never be the lower one: which comes first depends on the old ones.
+        // The limit with swap must never be below the other one, so the order of the writes depends on the old values.
         let first = write(&file("memory.limit_in_bytes"), &bytes);
         write_if_there(&file("memory.memsw.limit_in_bytes"), &bytes)?;
         first.or_else(|_| write(&file("memory.limit_in_bytes"), &bytes))
     }
 }
 
-/// A node's or a job's group. Without a hierarchy that works it has no folders, and limits and ends nothing.
+/// The group of a node or a job. Without a usable hierarchy it has no folders and limits and kills nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     folders: Vec<Folder>,
-    /// Has groups below it, so v2 keeps its processes in one of them.
+    /// A node has groups below its own, so v2 keeps its processes in one of them.
     is_node: bool,
 }
 
@@ -119,12 +119,13 @@ impl Group {
         Ok(())
     }
 
-    /// Makes the group of a job in this node, or gives the one that is there these limits. The node's own root may do
-    /// it where it was [delegated](Group::delegate). A larger share of the cores than the node's is refused by v1.
+    /// Creates the group of a job in this node, or applies these limits to the existing one. The node's own root may do
+    /// this if the group was [delegated](Group::delegate). Cgroups v1 refuses a larger share of the cores than the
+    /// node's.
     pub fn child(&self, name: &str, limits: &Limits) -> io::Result<Group> {
         check_name("job", name)?;
         if !self.is_node {
-            let text = "a job's group has no groups below it";
+            let text = "the group of a job cannot have groups below it";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let below = |folder: &Folder| {
@@ -139,8 +140,8 @@ impl Group {
         Ok(child)
     }
 
-    /// Makes the kernel end the whole group when it runs out of memory, instead of its largest process. False where
-    /// the kernel cannot (v1): then look at [`Usage::oom_kills`] and [`kill`](Group::kill).
+    /// Makes the kernel kill the whole group when it runs out of memory, instead of its largest process. Returns false
+    /// if the kernel cannot (v1); check [`Usage::oom_kills`] and call [`kill`](Group::kill) in that case.
     pub fn die_together(&self) -> io::Result<bool> {
         match self.folder_with(Controller::Memory) {
             Some(folder) => write_if_there(&folder.path.join("memory.oom.group"), "1"),
@@ -148,7 +149,7 @@ impl Group {
         }
     }
 
-    /// Moves a process in; what it starts from then on is in too.
+    /// Moves a process into the group. Processes that it starts later are in the group too.
     pub fn add(&self, pid: Pid) -> io::Result<()> {
         let pid = pid.as_raw_nonzero().to_string();
         for folder in &self.folders {
@@ -157,7 +158,7 @@ impl Group {
         Ok(())
     }
 
-    /// Lets that user make groups in this one and move its processes between them, but not change its limits.
+    /// Lets a user create groups in this one and move its processes between them, but not change its limits.
     pub fn delegate(&self, user: Uid, group: Gid) -> io::Result<()> {
         for folder in &self.folders {
             match folder.version {
@@ -174,7 +175,7 @@ impl Group {
         Ok(())
     }
 
-    /// The cores that it may use, in thousandths, if they are limited.
+    /// The cores that the group may use, in thousandths, if they are limited.
     pub fn millicores(&self) -> Option<u32> {
         let folder = self.folder_with(Controller::Cpu)?;
         let number = |name: &str| read(&folder.path.join(name)).ok();
@@ -192,7 +193,7 @@ impl Group {
         u32::try_from(quota.saturating_mul(1000).checked_div(period)?).ok()
     }
 
-    /// Where the group is, to be mounted into the node.
+    /// The folders of the group, to be mounted into the node.
     pub fn folders(&self) -> &[Folder] {
         &self.folders
     }
@@ -209,7 +210,7 @@ impl Group {
         usage::read_shortage(&self.folders)
     }
 
-    /// True when no process is in it or below it.
+    /// Returns true if no process is in this group or in any group below it.
     pub fn is_empty(&self) -> io::Result<bool> {
         for folder in &self.folders {
             let is_used = match folder.version {
@@ -227,7 +228,7 @@ impl Group {
         Ok(true)
     }
 
-    /// Ends every process in it and below it, however fast they multiply, and waits until they are gone.
+    /// Kills every process in this group and below it, however fast they fork, and waits until all have ended.
     pub fn kill(&self) -> io::Result<()> {
         let start = Instant::now();
         loop {
@@ -236,15 +237,18 @@ impl Group {
                 return Ok(());
             }
             if start.elapsed() > KILL_WITHIN {
-                let text = format!("processes are left {} s after the kill", KILL_WITHIN.as_secs());
+                let text = format!(
+                    "processes are still running {} s after the kill",
+                    KILL_WITHIN.as_secs()
+                );
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             sleep(PAUSE);
         }
     }
 
-    /// Removes it with all below it; what still ends is waited for, processes that run are an error. That it is gone
-    /// already is none.
+    /// Removes the group and everything below it. Waits for processes that are ending; running processes are an error.
+    /// A group that does not exist is not an error.
     pub fn remove(&self) -> io::Result<()> {
         let deadline = Instant::now() + REMOVE_WITHIN;
         for folder in &self.folders {
@@ -254,7 +258,7 @@ impl Group {
                 }
                 sleep(PAUSE);
             }
-            // The instance's own folder goes with its last node.
+            // The instance's own folder is removed with its last node.
             if let Some(instance) = folder.path.parent().filter(|_| self.is_node) {
                 let _ = fs::remove_dir(instance);
             }
@@ -270,7 +274,7 @@ impl Group {
         if is_killed && !is_late {
             return Ok(());
         }
-        // Stopped processes cannot start others between our look and our signals.
+        // Frozen processes cannot fork between our listing and our signals.
         let freezer = self.folder_with(Controller::Freezer).map(|folder| &folder.path);
         let freeze = |state| match freezer {
             Some(path) => write_if_there(&path.join("freezer.state"), state).map(drop),
@@ -322,11 +326,11 @@ fn processes_below(path: &Path) -> io::Result<Vec<Pid>> {
     let mut pids = Vec::new();
     walk(path, false, |folder| {
         let text = match read_at(folder, c"cgroup.procs") {
-            // Threads of a process that is listed further up.
+            // This group holds threads of a process that is listed further up.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
             text => text?,
         };
-        // A process that our pid namespace does not show is a 0.
+        // A process outside our PID namespace is listed as 0.
         pids.extend(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)));
         Ok(())
     })?;
@@ -337,7 +341,7 @@ fn give(folder: &Path, files: &[&str], user: Uid, group: Gid) -> io::Result<()> 
     for file in files {
         let path = folder.join(file);
         match chown(&path, Some(user), Some(group)) {
-            // Older kernels have fewer files; the folder itself is there.
+            // Older kernels have fewer files, but the folder itself always exists.
             Err(Errno::NOENT) if !file.is_empty() => {}
             done => done.map_err(|error| {
                 cannot(format_args!("give {} to user {}", path.display(), user.as_raw()), error)

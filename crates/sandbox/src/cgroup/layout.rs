@@ -1,16 +1,16 @@
-//! Which hierarchies of control groups this machine has, read from what the kernel says about mounts and about us.
+//! Determines which cgroup hierarchies this host has, from the kernel's lists of mounts and of our memberships.
 
 use std::path::{Component, Path, PathBuf};
 
-/// What a hierarchy can count or limit, as far as we use it.
+/// What a hierarchy can count or limit, as far as Muster uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
     Cpu,
-    /// Counts only; in v2 a part of `Cpu`.
+    /// Only counts. In v2 it is a part of `Cpu`.
     CpuAccount,
     Memory,
     Pids,
-    /// Stops processes; v2 can do that without a controller.
+    /// Freezes processes. In v2 this needs no controller.
     Freezer,
 }
 
@@ -44,13 +44,13 @@ pub enum Version {
     Two,
 }
 
-/// A place where a hierarchy, or a part of it, is mounted.
+/// A mount point of a hierarchy or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub version: Version,
-    /// Those of v1 that we use; v2 says in its folders what it has.
+    /// The v1 controllers that Muster uses. For v2 this is empty, because its folders list what they have.
     pub controllers: Vec<Controller>,
-    /// The group that is seen at the mount point.
+    /// The group that is visible at the mount point.
     pub root: PathBuf,
     pub at: PathBuf,
 }
@@ -63,17 +63,17 @@ pub struct Membership {
     pub path: PathBuf,
 }
 
-/// A hierarchy and where we are in it.
+/// A hierarchy and our place in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     pub version: Version,
     pub controllers: Vec<Controller>,
     pub at: PathBuf,
-    /// Our own group's folder, when it lies under the mount point.
+    /// The folder of our own group, if it is below the mount point.
     pub own: Option<PathBuf>,
 }
 
-/// Reads the kernel's `mountinfo` of a process; lines about other things, or not understood, are left out.
+/// Parses the kernel's `mountinfo` of a process. Irrelevant or malformed lines are skipped.
 pub fn parse_mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(parse_mount).collect()
 }
@@ -95,7 +95,7 @@ fn parse_mount(line: &str) -> Option<Mount> {
     Some(Mount { version, controllers, root, at })
 }
 
-/// Reads the kernel's list of the groups that a process is in, a hierarchy each.
+/// Parses the kernel's list of the groups that a process is in, one for each hierarchy.
 pub fn parse_memberships(text: &str) -> Vec<Membership> {
     text.lines().filter_map(parse_membership).collect()
 }
@@ -104,12 +104,12 @@ fn parse_membership(line: &str) -> Option<Membership> {
     let mut parts = line.splitn(3, ':');
     let (number, names, path) = (parts.next()?, parts.next()?, parts.next()?);
     let version = if number == "0" && names.is_empty() { Version::Two } else { Version::One };
-    // A group that was removed under its processes is still shown.
+    // A group that was removed while it still had processes is listed with this suffix.
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     Some(Membership { version, controllers: parse_controllers(names), path: path.into() })
 }
 
-/// Hierarchies that are of use to us, each once, although they may be mounted several times.
+/// Returns the hierarchies that Muster can use, each only once even if it is mounted several times.
 pub fn hierarchies(mounts: &[Mount], memberships: &[Membership]) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     for mount in mounts {
@@ -130,7 +130,7 @@ pub fn hierarchies(mounts: &[Mount], memberships: &[Membership]) -> Vec<Hierarch
         });
         match same {
             None => found.push(hierarchy),
-            // The mount that shows our own group is the one that is meant for us.
+            // Prefer the mount that shows our own group: it is the one intended for us.
             Some(same) if same.own.is_none() && hierarchy.own.is_some() => *same = hierarchy,
             Some(_) => {}
         }
@@ -140,7 +140,7 @@ pub fn hierarchies(mounts: &[Mount], memberships: &[Membership]) -> Vec<Hierarch
 
 fn folder_of(path: &Path, mount: &Mount) -> Option<PathBuf> {
     let below = path.strip_prefix(&mount.root).ok()?;
-    // Of a group outside our cgroup namespace the kernel shows the way up to it.
+    // The path of a group outside our cgroup namespace starts with "..".
     let is_plain = below.components().all(|part| matches!(part, Component::Normal(_)));
     let is_below_up = path.components().any(|part| part == Component::ParentDir);
     (is_plain && !is_below_up).then(|| mount.at.join(below).components().collect())
@@ -152,7 +152,7 @@ fn parse_controllers(names: &str) -> Vec<Controller> {
     Controller::ALL.into_iter().filter(is_named).collect()
 }
 
-/// The kernel writes space, tab, line end and backslash as a backslash with three octal digits.
+/// Decodes a path in which the kernel wrote space, tab, newline and backslash as three octal digits after a backslash.
 fn unescape(text: &str) -> PathBuf {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Against the real kernel, as root or with a delegated group; the texts of other machines are tested beside their
-//! readers.
+//! Tests against the real kernel, as root or with a delegated group. The parsers have tests of their own for the files
+//! of other hosts.
 
 use std::ffi::CString;
 use std::io::Write;
@@ -18,7 +18,7 @@ use super::*;
 const WIDE: Limits = Limits { millicores: 2000, memory_bytes: 256 << 20, pids: 200 };
 const LOOK_UNTIL: Duration = Duration::from_secs(60);
 
-/// A node's group that is gone, with its processes, when the test ends in any way.
+/// A node's group that is removed with its processes when the test ends, even if it panics.
 struct Made {
     group: Group,
     instance: String,
@@ -42,7 +42,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// None where we are not root and have no group in which everything works: then the test is skipped.
+/// Returns `None`, so that the test is skipped, if we are not root and have no group in which everything works.
 fn make(test: &str, limits: &Limits) -> Option<Made> {
     let groups = Groups::find();
     let Enforced { cpu, memory, pids } = groups.enforced();
@@ -57,7 +57,7 @@ fn make(test: &str, limits: &Limits) -> Option<Made> {
     Some(Made { group, instance })
 }
 
-/// A shell that begins when it is in the group.
+/// Starts a shell that runs the script once it is in the group.
 fn start(group: &Group, script: &str) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("read go; {script}")]);
@@ -76,10 +76,10 @@ fn look_until(what: &str, mut is_true: impl FnMut() -> bool) {
 }
 
 #[test]
-fn root_can_limit_everything_or_is_told_why_not() {
+fn root_can_limit_everything_or_gets_a_reason() {
     let looked = Groups::look().enforced();
     let enforced = Groups::find().enforced();
-    assert_eq!(looked, enforced, "a look sees what comes of it");
+    assert_eq!(looked, enforced, "look() and find() agree");
     for state in [enforced.cpu, enforced.memory, enforced.pids] {
         match state {
             Ok(()) => {}
@@ -92,13 +92,13 @@ fn root_can_limit_everything_or_is_told_why_not() {
 }
 
 #[test]
-fn who_uses_too_much_memory_dies_and_the_neighbour_lives() {
+fn using_too_much_memory_kills_only_the_offender() {
     let small = Limits { memory_bytes: 32 << 20, ..WIDE };
     let Some(node) = make("memory", &small) else { return };
     let neighbour = Groups::find().make(&node.instance, "n2", &WIDE).unwrap();
     let neighbour = Made { group: neighbour, instance: node.instance.clone() };
     let mut quiet = start(&neighbour.group, "exec sleep 1000");
-    // Without the group it would stop at a gigabyte, and by itself.
+    // Without the group, the shell would end by itself at a gigabyte.
     let bomb = "ulimit -v 1000000; x=0123456789; while :; do x=$x$x; done";
     let status = start(&node.group, bomb).wait().unwrap();
     assert_eq!(status.signal(), Some(libc::SIGKILL));
@@ -130,7 +130,7 @@ fn a_job_that_dies_of_its_memory_is_counted_by_its_node() {
 }
 
 #[test]
-fn who_multiplies_is_stopped_at_the_limit_and_ended_whole() {
+fn a_fork_bomb_stops_at_the_limit_and_is_killed_completely() {
     let Some(node) = make("pids", &Limits { pids: 16, ..WIDE }) else { return };
     let many = "i=0; while [ $i -lt 60 ]; do sleep 1000 & i=$((i+1)); done; wait";
     let mut child = start(&node.group, many);
@@ -158,7 +158,7 @@ fn processes_are_ended_without_the_newer_kernels_help() {
             muster_testing::skip(muster_testing::Optional::CgroupsV1, "v1 is not mounted here");
             continue;
         }
-        // Each starts the next and goes: whoever looks late misses it.
+        // Each process starts the next and exits, so a listing that is too slow misses it.
         let chain = "n() { (sleep 0.01; n) & }; n; n; sleep 1000 & wait";
         let mut child = start(&node.group, chain);
         old.kill().unwrap();
@@ -171,7 +171,7 @@ fn processes_are_ended_without_the_newer_kernels_help() {
 fn a_process_that_only_a_part_of_the_group_holds_is_ended_too() {
     let Some(node) = make("part", &WIDE) else { return };
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    // As after an error between one hierarchy and the next.
+    // This is the state after an error between one hierarchy and the next.
     let first = Group::node(node.group.folders()[..1].to_vec());
     first.add(Pid::from_child(&child)).unwrap();
     node.group.kill().unwrap();
@@ -179,7 +179,7 @@ fn a_process_that_only_a_part_of_the_group_holds_is_ended_too() {
 }
 
 #[test]
-fn who_computes_all_the_time_is_held_to_its_share() {
+fn a_busy_process_gets_no_more_than_its_share() {
     let Some(node) = make("cpu", &Limits { millicores: 100, ..WIDE }) else { return };
     assert_eq!(node.group.millicores(), Some(100));
     let mut child = start(&node.group, "while :; do :; done");
@@ -204,7 +204,7 @@ fn the_nodes_own_root_makes_groups_but_does_not_change_its_limits() {
             (Version::Two, _) => "cgroup.max.descendants",
             _ => continue,
         };
-        // Through the group's own call the shell is in; as that user it goes on from there.
+        // The call moves the shell into the group; from there it continues as that user.
         let script = format!(
             "cd {} && mkdir job-x && echo $$ > job-x/cgroup.procs && ! echo 100000 > {limit} && \
              ! echo $$ > ../cgroup.procs",
@@ -220,7 +220,7 @@ fn the_nodes_own_root_makes_groups_but_does_not_change_its_limits() {
     }
 }
 
-/// As the node will be: its folders lie where the hierarchies are mounted.
+/// Mounts a folder over its hierarchy, as it is in a node.
 fn mount_over(folder: &Folder) {
     let path = |path: &Path| CString::new(path.as_os_str().as_bytes()).unwrap();
     let (from, to) = (path(&folder.path), path(&folder.hierarchy));
@@ -255,7 +255,7 @@ fn a_node_finds_its_own_group_where_it_is_mounted() {
     }
 }
 
-/// A folder with the files that a kernel with v2 would put there.
+/// Creates a folder with the files that a v2 kernel would put there.
 fn pretend_group(folder: &Path) {
     fs::create_dir_all(folder).unwrap();
     for (file, text) in [
@@ -336,7 +336,7 @@ fn in_v2_limits_are_spelt_as_it_reads_them() {
     assert_eq!((group.load().unwrap(), job.load().unwrap()), (load, load));
 }
 
-/// With v1 a controller is a folder of its own, and what is below counts in the keys with `total_`.
+/// With v1 each controller has its own folder, and the keys with `total_` include the groups below.
 #[test]
 fn what_a_group_of_v1_uses_is_read_from_its_hierarchies() {
     let top = tempfile::tempdir().unwrap();
@@ -361,7 +361,7 @@ fn what_a_group_of_v1_uses_is_read_from_its_hierarchies() {
     let load = Load { cpu_us: Some(77_000), memory_bytes: Some(4096) };
     assert_eq!(group.load().unwrap(), load);
     assert_eq!(group.usage().unwrap().cpu_us, Some(77_000));
-    // Where nothing counts memory, cores are still counted.
+    // Cores are counted even if nothing counts memory.
     let without = Load { memory_bytes: None, ..load };
     assert_eq!(Group::node(vec![cpu]).load().unwrap(), without);
 }

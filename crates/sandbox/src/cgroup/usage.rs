@@ -1,4 +1,4 @@
-//! What a group has used so far.
+//! Reads how much a group has used.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,22 +10,22 @@ use super::files::{read, read_at, walk};
 use super::group::Folder;
 use super::layout::{Controller, Version};
 
-/// Counts since the group was made, with everything below it; none where nothing here counts it.
+/// Totals since the group was created, including everything below it. `None` means that this host does not count it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub cpu_us: Option<u64>,
-    /// Periods in which it had used its share of the cores up.
+    /// Periods in which the group used up its share of the cores.
     pub cpu_throttled: Option<u64>,
     pub memory_peak_bytes: Option<u64>,
-    /// Now; of a node that ended what it left in caches.
+    /// The current use. For a node that has ended, this is what is left in caches.
     pub memory_bytes: Option<u64>,
-    /// How often it was slowed down because it used much.
+    /// How often the group was slowed down because of high memory use.
     pub memory_high: Option<u64>,
-    /// How often it was at its limit.
+    /// How often the group reached its memory limit.
     pub memory_max: Option<u64>,
-    /// None also where there is no limit.
+    /// Also `None` if there is no limit.
     pub memory_limit_bytes: Option<u64>,
-    /// Processes that were killed because the memory was used up.
+    /// Processes that were killed because memory ran out.
     pub oom_kills: Option<u64>,
     pub pids_peak: Option<u64>,
     /// Processes that could not be started because there were too many.
@@ -57,7 +57,8 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
         }
         if folder.has(Controller::Pids) {
             usage.pids_peak = number(text("pids.peak")?);
-            // Where the limit was hit, with all below it; older kernels count where the attempt was made.
+            // Counted where the limit was reached, including everything below; older kernels count where the fork
+            // failed.
             usage.pids_denied = match text("pids.events.local")? {
                 Some(_) => text("pids.events")?.and_then(|text| value(&text, "max")),
                 None => Some(sum_below(&folder.path, c"pids.events", "max")?),
@@ -70,16 +71,16 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
     Ok(usage)
 }
 
-/// What a group uses at this moment, with everything below it; none where nothing here counts it.
+/// What a group uses at this moment, including everything below it. `None` means that this host does not count it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Since the group was made.
+    /// Total since the group was created.
     pub cpu_us: Option<u64>,
-    /// Without files in the cache that were not used lately: the kernel takes these back before anything else.
+    /// Excludes cached files that were not used recently, which the kernel reclaims first.
     pub memory_bytes: Option<u64>,
 }
 
-/// A part of the usage that is read every few seconds, so nothing else is read and no group below is visited.
+/// Reads the part of the usage that is needed every few seconds. It reads nothing else and visits no group below.
 pub(super) fn read_load(folders: &[Folder]) -> io::Result<Load> {
     let mut load = Load { cpu_us: read_cpu(folders)?, memory_bytes: None };
     if let Some(folder) = folders.iter().find(|folder| folder.has(Controller::Memory)) {
@@ -102,21 +103,21 @@ fn read_cpu(folders: &[Folder]) -> io::Result<Option<u64>> {
     {
         return Ok(Some(ns / 1000));
     }
-    // Counted by v2 even where it does not limit.
+    // v2 counts this even if it does not limit it.
     match folders.iter().find(|folder| folder.version == Version::Two) {
         Some(folder) => Ok(text(folder, "cpu.stat")?.and_then(|text| value(&text, "usage_usec"))),
         None => Ok(None),
     }
 }
 
-/// What a group has of memory, and how often that was not enough.
+/// The memory of a group, and how often it was not enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
     pub limit_bytes: Option<u64>,
     pub kills: Option<u64>,
 }
 
-/// A part of its usage that is asked for with every job, so nothing else is read. `None` where nothing counts memory.
+/// Reads the part of the usage that every job needs, and nothing else. `None` if nothing counts memory.
 pub(super) fn read_shortage(folders: &[Folder]) -> io::Result<Option<Shortage>> {
     let Some(folder) = folders.iter().find(|folder| folder.has(Controller::Memory)) else {
         return Ok(None);
@@ -125,7 +126,7 @@ pub(super) fn read_shortage(folders: &[Folder]) -> io::Result<Option<Shortage>> 
     Ok(Some(match folder.version {
         Version::One => Shortage {
             limit_bytes: number(text("memory.limit_in_bytes")?),
-            // Counted in the victim's group only.
+            // The kernel counts kills only in the group of the killed process.
             kills: Some(sum_below(&folder.path, c"memory.oom_control", "oom_kill")?),
         },
         Version::Two => Shortage {
@@ -139,7 +140,7 @@ fn sum_below(path: &Path, file: &CStr, key: &str) -> io::Result<u64> {
     let mut sum: u64 = 0;
     walk(path, false, |folder| {
         let text = match read_at(folder, file) {
-            // A group to which its owner does not hand the controller down.
+            // The owner of this group does not enable the controller in it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             text => text?,
         };
@@ -149,7 +150,7 @@ fn sum_below(path: &Path, file: &CStr, key: &str) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// The number behind `key` in lines of a key and a number.
+/// Returns the number after `key` in lines of a key and a number.
 pub fn value(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (name, number) = line.split_once(' ')?;

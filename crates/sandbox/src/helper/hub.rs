@@ -1,5 +1,5 @@
-//! Where the helper stands: in the hub, a network namespace of ours, and without real root in a user namespace that
-//! owns it.
+//! Moves the helper into the hub, a network namespace of our own. Without real root, the hub belongs to a user
+//! namespace that the helper enters as well.
 
 use std::fs::File;
 use std::io;
@@ -12,10 +12,10 @@ use super::HelperError;
 use crate::identity::Identity;
 use crate::network::Hub;
 
-/// `NS_GET_USERNS` of the kernel: the user namespace that owns a namespace.
+/// The kernel's `NS_GET_USERNS`, which returns the user namespace that owns a namespace.
 const OWNER: libc::c_ulong = 0xb701;
 
-/// Moves into the hub of the nodes that live, or into a new one.
+/// Moves into the hub of the running nodes, or into a new one.
 pub(crate) fn enter(nodes: &Path, is_root: bool) -> Result<Hub, HelperError> {
     match living_hub(nodes) {
         Some(hub) => {
@@ -36,7 +36,7 @@ pub(crate) fn enter(nodes: &Path, is_root: bool) -> Result<Hub, HelperError> {
     }
 }
 
-/// Every node's first process holds it open.
+/// Opens the hub through a running node, whose first process holds it open.
 fn living_hub(nodes: &Path) -> Option<OwnedFd> {
     std::fs::read_dir(nodes).ok()?.flatten().find_map(|node| {
         let init = Identity::read(&node.path().join("init")).ok()??;
@@ -56,12 +56,12 @@ fn owner_of(namespace: &OwnedFd) -> io::Result<OwnedFd> {
     let owner = unsafe { libc::ioctl(namespace.as_raw_fd(), OWNER) };
     match owner {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: it was made just now, for us.
+        // SAFETY: the kernel has just created this descriptor for us.
         owner => Ok(unsafe { OwnedFd::from_raw_fd(owner) }),
     }
 }
 
-/// A user namespace in which we are root, and on the machine still who we were.
+/// Enters a new user namespace in which we are root; outside we are still the same user.
 pub(crate) fn own_users() -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // SAFETY: this process has one thread, and no descriptors are unshared.
@@ -71,7 +71,7 @@ pub(crate) fn own_users() -> io::Result<()> {
     std::fs::write("/proc/self/gid_map", format!("0 {gid} 1\n"))
 }
 
-/// The same mounts as before, in a namespace where we may make more.
+/// Enters a new mount namespace with the same mounts as before, in which we may mount more.
 fn own_mounts() -> io::Result<()> {
     // SAFETY: as above.
     Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?)

@@ -1,10 +1,11 @@
-//! System calls that a job is refused.
+//! The system calls that jobs are refused.
 //!
-//! Walls are made of namespaces and users. This is the second line: what no job needs and where most holes of kernels
-//! were found. Everything else is allowed: a job is somebody's own program, and we do not know it.
+//! Namespaces and users make up a sandbox. This filter is the second line of defence: it refuses what no job needs and
+//! where most kernel vulnerabilities were found. Everything else is allowed, because we cannot know what a user's
+//! program needs.
 //!
-//! `ptrace` is allowed: debuggers and profilers of training jobs need it. It reaches only what the pid namespace
-//! shows, which is the job itself and its init; the init cannot be traced because it is not dumpable.
+//! `ptrace` is allowed, because debuggers and profilers of training jobs need it. It only reaches processes in the PID
+//! namespace, which are the job itself and its init; the init cannot be traced because it is not dumpable.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use seccompiler::{
     SeccompRule, sock_filter,
 };
 
-/// Newer than the table that we have them from; the number is the same on every architecture.
+/// Newer than the table in `libc`; the number is the same on every architecture.
 const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 
-/// Refused whatever the arguments are.
+/// System calls that are refused whatever their arguments are.
 const REFUSED: &[libc::c_long] = &[
     // Mounts.
     libc::SYS_mount,
@@ -31,7 +32,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
-    // The machine.
+    // The host.
     libc::SYS_kexec_load,
     libc::SYS_init_module,
     libc::SYS_finit_module,
@@ -45,18 +46,18 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_syslog,
-    // Parts of the kernel with a history.
+    // Parts of the kernel with a history of vulnerabilities.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
-    // Keys belong to a user, and with one user only that is everybody.
+    // Keys belong to a user, and all jobs may be the same user outside.
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
-    // Ways around the walls.
+    // Ways out of the sandbox.
     libc::SYS_setns,
     libc::SYS_open_by_handle_at,
     #[cfg(target_arch = "x86_64")]
@@ -67,7 +68,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_ioperm,
 ];
 
-/// A new namespace of any kind is refused, a new process or thread is not.
+/// A new namespace of any kind is refused; a new process or thread is not.
 const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -77,16 +78,16 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWPID,
     libc::CLONE_NEWNET,
 ];
-/// Only for `unshare`: in `clone` the bit is part of a signal's number.
+/// Refused for `unshare` only: in `clone`, this bit is part of a signal number.
 const CLONE_NEWTIME: u32 = 0x80;
 
-/// The kinds of sockets that a network namespace keeps apart. Others (`AF_VSOCK`, `AF_TIPC`, `AF_ALG`, …) reach the
-/// machine itself, or other nodes on it.
+/// The socket families that a network namespace isolates. Others (`AF_VSOCK`, `AF_TIPC`, `AF_ALG`, …) reach the host
+/// itself or other nodes on it.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-/// Of netlink only what lists interfaces and routes, which libraries do to resolve names.
+/// The only netlink protocol allowed lists interfaces and routes, which libraries need to resolve names.
 const NETLINK_PROTOCOLS: [libc::c_int; 1] = [libc::NETLINK_ROUTE];
-/// Of the internet's protocols those that every program knows. MPTCP is not among them: its subflows are not seen by rules
-/// for TCP.
+/// The internet protocols that common programs use. MPTCP is not among them, because firewall rules for TCP do not see
+/// its subflows.
 const INTERNET_PROTOCOLS: [libc::c_int; 6] = [
     libc::IPPROTO_IP,
     libc::IPPROTO_ICMP,
@@ -96,13 +97,13 @@ const INTERNET_PROTOCOLS: [libc::c_int; 6] = [
     libc::IPPROTO_UDPLITE,
 ];
 
-/// All have to be applied. Made once: a job only loads them.
+/// The programs that must all be applied. They are built once, and a job only loads them.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
     refusing: BpfProgram,
-    /// `clone3` hides its flags behind a pointer. Where it is missing, libraries use `clone`.
+    /// `clone3` hides its flags behind a pointer. If it is missing, libraries fall back to `clone`.
     without_clone3: BpfProgram,
-    /// Programs try other families and protocols when these are not supported, and give up when they are forbidden.
+    /// Programs fall back to other families and protocols if these are unsupported, but give up if they are forbidden.
     without_families: BpfProgram,
     without_protocols: BpfProgram,
 }
@@ -136,17 +137,17 @@ impl Filter {
         })
     }
 
-    /// For this process and all that it starts, for ever. Nobody gains privileges by a program from here on.
+    /// Applies the filter permanently to this process and all its descendants, which also can no longer gain privileges
+    /// from set-user-ID programs.
     pub(crate) fn apply(&self) -> Result<(), String> {
-        let failed =
-            |error| format!("seccomp: {error}; a kernel with CONFIG_SECCOMP_FILTER is needed");
+        let failed = |error| format!("seccomp: {error}; the kernel needs CONFIG_SECCOMP_FILTER");
         let all =
             [&self.refusing, &self.without_clone3, &self.without_families, &self.without_protocols];
         all.into_iter().try_for_each(|program| seccompiler::apply_filter(program).map_err(failed))
     }
 }
 
-/// Which arguments of `socket` and `socketpair` these are.
+/// The positions of these arguments of `socket` and `socketpair`.
 const FAMILY: u8 = 0;
 const PROTOCOL: u8 = 2;
 
@@ -161,7 +162,7 @@ fn is_not(argument: u8, value: libc::c_int) -> Condition {
     condition(argument, SeccompCmpOp::Ne, value)
 }
 
-/// Holds when all conditions do.
+/// Matches if all conditions hold.
 fn rule(conditions: impl Iterator<Item = Condition>) -> Result<SeccompRule, String> {
     conditions
         .collect::<Result<Vec<_>, _>>()
@@ -169,14 +170,14 @@ fn rule(conditions: impl Iterator<Item = Condition>) -> Result<SeccompRule, Stri
         .map_err(|error| error.to_string())
 }
 
-/// Holds for sockets of this family with none of these protocols.
+/// Matches sockets of this family with a protocol that is not in the list.
 fn other_protocol(family: libc::c_int, protocols: &[libc::c_int]) -> Result<SeccompRule, String> {
     let is_family = condition(FAMILY, SeccompCmpOp::Eq, family);
     let others = protocols.iter().map(|protocol| is_not(PROTOCOL, *protocol));
     rule(std::iter::once(is_family).chain(others))
 }
 
-/// One rule for each flag: one that holds is enough.
+/// Returns one rule for each flag, so that any single flag matches.
 fn any_of(flags: &[u32]) -> Result<Vec<SeccompRule>, String> {
     let rule = |flag: &u32| {
         let flag = u64::from(*flag);
@@ -187,7 +188,7 @@ fn any_of(flags: &[u32]) -> Result<Vec<SeccompRule>, String> {
     rules.map_err(|error| error.to_string())
 }
 
-/// Allows the rest; kills whoever calls by the numbers of another architecture.
+/// Allows everything else, and kills a process that uses the system-call numbers of another architecture.
 fn program(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, String> {
     let refuse = SeccompAction::Errno(errno.cast_unsigned());
     let arch = std::env::consts::ARCH.try_into();
@@ -196,11 +197,11 @@ fn program(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProg
         .map_err(|error| format!("seccomp: {error}"))
 }
 
-/// On x86-64 there is a second set of numbers, x32, which counts as the same architecture and would lead past every
+/// Kills callers of x32. On x86-64 this second set of numbers counts as the same architecture, so it would bypass every
 /// rule. Nothing uses it.
 fn only_this_numbering(program: BpfProgram) -> BpfProgram {
     const X32_BIT: u32 = 0x4000_0000;
-    // Load the number of the call; kill if it has the bit; go on.
+    // Load the system-call number, kill if it has the x32 bit, otherwise continue.
     let load = sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     let jump_if_at_least = sock_filter { code: 0x35, jt: 0, jf: 1, k: X32_BIT };
     let kill = sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_KILL_PROCESS };

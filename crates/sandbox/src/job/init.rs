@@ -1,7 +1,8 @@
-//! Process 1 of a job: makes the sandboxes from inside, starts the shell, collects whatever dies, and ends with the shell.
+//! Process 1 of a job. It completes the sandbox from inside, starts the shell, reaps processes, and exits with the
+//! shell.
 //!
-//! It is a fork of the spawner and never becomes another program. Nothing of the job runs before it has given up
-//! every right. When it ends, the kernel kills all processes of the job before anybody learns of it.
+//! It is a fork of the spawner and never execs another program. Nothing of the job runs before it has given up all its
+//! privileges. When it exits, the kernel kills all processes of the job before the exit becomes visible outside.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -15,85 +16,85 @@ use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal,
 use super::filter::Filter;
 use super::mounts::Sources;
 use super::protocol::{self, Request};
-use super::{Ending, Event, USER, privileges, told};
+use super::{Ending, Event, USER, explain, privileges};
 use crate::descriptors;
 
-/// Fits into a packet, whatever the characters are.
+/// A message of this length fits into a packet, whatever its characters are.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
-/// What the init keeps of its spawner.
+/// What the init inherits from its spawner.
 pub(super) struct Inherited<'a> {
     pub(super) log: BorrowedFd<'a>,
     pub(super) line: BorrowedFd<'a>,
-    /// Carries one byte when we are somebody in our user namespace; is closed when the spawner dies.
+    /// Delivers one byte when our user namespace has its mapping. It is closed when the spawner dies.
     pub(super) lifeline: BorrowedFd<'a>,
     pub(super) filter: &'a Filter,
 }
 
-/// The whole life of the init. It never comes back.
+/// Runs the init until the job has ended. It never returns.
 pub(super) fn run(request: &Request, inherited: &Inherited<'_>) -> ! {
     let code = match live(request, inherited) {
         Ok(ending) => {
-            // Nobody listens if the agent is gone; then we were to end anyway.
+            // If the agent has died there is no receiver; in that case the job is to end anyway.
             let _ = protocol::send(inherited.line, &Event::Ended(ending));
             0
         }
         Err(Failed::Orphaned) => 1,
-        Err(Failed::Told(message)) => {
-            // It may quote what a user wrote.
+        Err(Failed::Step(message)) => {
+            // The message may quote text from a user.
             let message = message.chars().take(MESSAGE_CHARS_MAX).collect();
             let _ = protocol::send(inherited.line, &Event::NotStarted { message });
             1
         }
     };
-    // SAFETY: ends this process at once. Nothing that belongs to the spawner is cleaned up on its behalf.
+    // SAFETY: exits this process at once, without running any cleanup that belongs to the spawner.
     unsafe { libc::_exit(code) }
 }
 
 enum Failed {
-    Told(String),
-    /// The spawner is gone.
+    Step(String),
+    /// The spawner has died.
     Orphaned,
 }
 
 impl From<String> for Failed {
     fn from(message: String) -> Failed {
-        Failed::Told(message)
+        Failed::Step(message)
     }
 }
 
 fn live(request: &Request, inherited: &Inherited<'_>) -> Result<Ending, Failed> {
     let Inherited { log, line, lifeline, filter } = *inherited;
     let kept = &mut [log.as_raw_fd(), line.as_raw_fd(), lifeline.as_raw_fd()];
-    told(descriptors::close_all_but(kept), || "close_range".into(), "")?;
-    // The byte says that our users are known.
+    explain(descriptors::close_all_but(kept), || "close_range".into(), "")?;
+    // The byte means that our users are mapped.
     if !matches!(rustix::io::read(lifeline, &mut [0; 1]), Ok(1)) {
         return Err(Failed::Orphaned);
     }
     super::join_group(&request.launch, log);
-    privileges::first_to_go_without_memory()?;
+    privileges::prefer_as_oom_victim()?;
     let sources = Sources::take(&request.launch)?;
     privileges::become_user((USER, USER), request.has_range)?;
-    sources.settle(&request.launch)?;
+    sources.enter(&request.launch)?;
     privileges::bar_capabilities()?;
     privileges::drop_capabilities()?;
     filter.apply()?;
-    // Whoever changes his user loses this, so it comes last. The lifeline tells if it came too late.
-    told(
+    // A change of user resets this, so it comes last. The lifeline shows whether the spawner died before that.
+    explain(
         set_parent_process_death_signal(Some(Signal::KILL)),
         || "prctl(PR_SET_PDEATHSIG)".into(),
         "",
     )?;
     privileges::become_opaque()?;
-    let signals = told(signals(), || "signalfd".into(), "")?;
+    let signals = explain(signals(), || "signalfd".into(), "")?;
     let shell = start_shell(request, log)?;
-    told(protocol::send(line, &Event::Started), || "telling of the start".into(), "")?;
+    explain(protocol::send(line, &Event::Started), || "report the start".into(), "")?;
     watch(shell, &signals, lifeline)
 }
 
-/// Signals are blocked since before the fork; from now on they can be read.
+/// Signals have been blocked since before the fork; from now on they can be read.
 fn signals() -> io::Result<OwnedFd> {
-    // SAFETY: the set is made by the first call before it is used; the descriptor is a new one and ours alone.
+    // SAFETY: the first call initializes the set before it is used; the descriptor is new and only ours.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -114,19 +115,19 @@ fn watch(shell: Pid, signals: &OwnedFd, lifeline: BorrowedFd<'_>) -> Result<Endi
         ];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Failed::Told(format!("poll: {error}"))),
+            Err(error) => return Err(Failed::Step(format!("poll: {error}"))),
         }
         if !fds[1].revents().is_empty() {
             return Err(Failed::Orphaned);
         }
         while let Some(signal) = next_signal(signals) {
             if signal == libc::SIGTERM.cast_unsigned() {
-                // Everything in our pid namespace but ourselves.
-                // SAFETY: takes numbers only; we are process 1, so this stays within the job.
+                // Signals every process in our PID namespace except this one.
+                // SAFETY: takes numbers only; we are process 1, so the signal stays within the job.
                 unsafe { libc::kill(-1, libc::SIGTERM) };
             }
         }
-        // Several ends may have come as one signal.
+        // One signal may report several ended processes.
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if pid == shell {
                 return Ok(match (status.exit_status(), status.terminating_signal()) {
@@ -141,35 +142,35 @@ fn watch(shell: Pid, signals: &OwnedFd, lifeline: BorrowedFd<'_>) -> Result<Endi
 fn next_signal(signals: &OwnedFd) -> Option<u32> {
     let mut info = [0; size_of::<libc::signalfd_siginfo>()];
     let length = rustix::io::read(signals, &mut info).ok()?;
-    // The number of the signal comes first.
+    // The structure starts with the signal number.
     let number: [u8; 4] = info[..length].get(..4)?.try_into().ok()?;
     Some(u32::from_ne_bytes(number))
 }
 
-/// Returns when the shell runs.
+/// Starts the shell, and returns once it is running.
 fn start_shell(request: &Request, log: BorrowedFd<'_>) -> Result<Pid, String> {
     let program = Program::new(request)?;
     let (failure, failing) =
-        told(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC), || "pipe2".into(), "")?;
-    // SAFETY: this process has one thread, so its child may do whatever it may.
+        explain(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC), || "pipe2".into(), "")?;
+    // SAFETY: this process has one thread, so its child may do anything that it may do.
     let child = match unsafe { libc::fork() } {
-        -1 => return told(Err(io::Error::last_os_error()), || "fork".into(), ""),
+        -1 => return explain(Err(io::Error::last_os_error()), || "fork".into(), ""),
         0 => {
             let Err(message) = become_shell(request, &program, log);
             let _ = rustix::io::write(&failing, message.as_bytes());
             // SAFETY: as in `run`.
             unsafe { libc::_exit(127) }
         }
-        child => Pid::from_raw(child).expect("a child has a number"),
+        child => Pid::from_raw(child).expect("a child has a PID"),
     };
     drop(failing);
     let mut message = String::new();
-    // Closed without a word by a shell that runs.
+    // A shell that starts successfully closes the pipe without writing to it.
     let _ = std::fs::File::from(failure).read_to_string(&mut message);
     if message.is_empty() { Ok(child) } else { Err(message) }
 }
 
-/// What `execve` is called with.
+/// The arguments of `execve`.
 pub(super) struct Program {
     arguments: [CString; 3],
     variables: Vec<CString>,
@@ -178,7 +179,7 @@ pub(super) struct Program {
 impl Program {
     pub(super) fn new(request: &Request) -> Result<Program, String> {
         let text = |what: &str, text: String| {
-            CString::new(text).map_err(|_| format!("{what} has a zero byte in it"))
+            CString::new(text).map_err(|_| format!("{what} contains a zero byte"))
         };
         let variables = request.launch.variables.iter();
         Ok(Program {
@@ -199,20 +200,20 @@ pub(super) fn become_shell(
     program: &Program,
     log: BorrowedFd<'_>,
 ) -> Result<Infallible, String> {
-    told(setsid(), || "setsid".into(), "")?;
+    explain(setsid(), || "setsid".into(), "")?;
     privileges::set_limits(&request.launch.limits)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let null = told(std::fs::File::open("/dev/null"), || "open /dev/null".into(), "")?;
-    told(rustix::stdio::dup2_stdin(null.as_fd()), || "dup2".into(), "")?;
-    told(rustix::stdio::dup2_stdout(log), || "dup2".into(), "")?;
-    told(rustix::stdio::dup2_stderr(log), || "dup2".into(), "")?;
+    let null = explain(std::fs::File::open("/dev/null"), || "open /dev/null".into(), "")?;
+    explain(rustix::stdio::dup2_stdin(null.as_fd()), || "dup2".into(), "")?;
+    explain(rustix::stdio::dup2_stdout(log), || "dup2".into(), "")?;
+    explain(rustix::stdio::dup2_stderr(log), || "dup2".into(), "")?;
     let pointers = |texts: &[CString]| {
         let ends = [std::ptr::null()];
         texts.iter().map(|text| text.as_ptr()).chain(ends).collect::<Vec<_>>()
     };
     let (arguments, variables) = (pointers(&program.arguments), pointers(&program.variables));
-    // SAFETY: the sets are made before they are used; both lists end with a null pointer and live until the call.
-    // What we keep for ourselves is closed by `execve`: all of it was opened so.
+    // SAFETY: the sets are initialized before they are used; both lists end with a null pointer and live until the
+    // call. Our own descriptors are closed by `execve`, because all of them were opened that way.
     unsafe {
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&mut none);
@@ -220,8 +221,8 @@ pub(super) fn become_shell(
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
         libc::execve(arguments[0], arguments.as_ptr(), variables.as_ptr());
     }
-    let help = "a command and its variables may take 128 KiB each, and 2 MiB together";
+    let help = "the command and each variable may take at most 128 KiB, and 2 MiB together";
     let error = io::Error::last_os_error();
     let help = if error.raw_os_error() == Some(libc::E2BIG) { help } else { "" };
-    told(Err(error), || "execve /bin/sh".into(), help)
+    explain(Err(error), || "execve /bin/sh".into(), help)
 }

@@ -1,8 +1,8 @@
-//! What a job sees of files: the node's, read-only, and a few of its own.
+//! Sets up the files that a job sees: the node's, read-only, and a few of its own.
 //!
-//! A new root is put together from the top folders of the old one, then the old one is let go. All that comes from
-//! the node is taken hold of first ([`Sources`]), with the rights of whoever runs the node; the rest is done as the
-//! job's user.
+//! A new root is assembled from the top-level folders of the old one, which is then detached. Everything that comes
+//! from the node is opened first ([`Sources`]), with the rights of the node's agent; the rest is done as the job's
+//! user.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
@@ -16,21 +16,21 @@ use rustix::mount::{
     fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, unmount,
 };
 
-use super::{CA_BUNDLE, FOLDER, INPUTS, Launch, OWN, TMP_NAME, shown, told};
+use super::{CA_BUNDLE, FOLDER, INPUTS, Launch, OWN, TMP_NAME, explain, shown};
 use crate::mounts::{self, DEVICE_LINKS, DEVICES, GPU_DEVICES};
 
-const NEW_KERNEL: &str = "Linux 5.12 or newer is needed";
-/// Enough for names and links, of which there are few.
+const NEW_KERNEL: &str = "Linux 5.12 or newer is required";
+/// Enough for a few names and links.
 const SMALL: &str = "mode=755,size=1m";
-/// Top folders that are made anew or have nothing for a job.
+/// Top-level folders that are created anew or contain nothing for a job.
 const NOT_TAKEN: [&str; 8] = ["proc", "dev", "tmp", "run", "job", "inputs", "boot", "lost+found"];
-/// In `/proc`, but not of processes. The kernel asks only for the machine's user 0 here, not for capabilities, and where
-/// there is one user only he may be a job.
+/// Entries of `/proc` that are not about processes. For these the kernel checks only for the host's user 0, not for
+/// capabilities, and a job may be that user if the node has only one.
 const MACHINE_WIDE: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
-/// `/etc/resolv.conf` often leads here. The rest of `/run` is other programs' doors.
+/// `/etc/resolv.conf` often links here. The rest of `/run` contains the sockets of other programs.
 const RESOLVER: &str = "/run/systemd/resolve";
 
-/// What comes from the node, held but not yet in place.
+/// Mounts that come from the node, opened but not yet in place.
 pub(super) struct Sources {
     own: OwnedFd,
     tmp: OwnedFd,
@@ -48,15 +48,15 @@ enum Entry {
 
 impl Sources {
     pub(super) fn take(launch: &Launch) -> Result<Sources, String> {
-        // Nothing that happens to the node's mounts later reaches us, and the other way round.
+        // From here on, changes to the node's mounts do not propagate to us, nor ours to the node.
         set_attributes(Path::new("/"), 0, true, libc::MS_PRIVATE)?;
         let mut devices = Vec::new();
         for name in devices_of(launch) {
             let device = tree(&Path::new("/dev").join(&name), false)?;
             devices.push((name, device));
         }
-        // Where the new root stands at first. The way there may be closed for the job's user.
-        told(std::env::set_current_dir(&launch.own_dir), || "chdir".into(), "")?;
+        // The new root is assembled here. The job's user may not be allowed to walk to this path.
+        explain(std::env::set_current_dir(&launch.own_dir), || "chdir".into(), "")?;
         Ok(Sources {
             own: tree(&launch.own_dir, false)?,
             tmp: tree(&launch.own_dir.join(TMP_NAME), false)?,
@@ -71,16 +71,16 @@ impl Sources {
         })
     }
 
-    /// Makes the new root and moves into it.
-    pub(super) fn settle(self, launch: &Launch) -> Result<(), String> {
-        let root = told(empty_root(), || "fsmount of tmpfs".into(), NEW_KERNEL)?;
+    /// Assembles the new root and moves into it.
+    pub(super) fn enter(self, launch: &Launch) -> Result<(), String> {
+        let root = explain(empty_root(), || "fsmount of tmpfs".into(), NEW_KERNEL)?;
         slot(&root, Path::new("."), false)?;
-        told(rustix::process::fchdir(&root), || "fchdir".into(), "")?;
+        explain(rustix::process::fchdir(&root), || "fchdir".into(), "")?;
         for (name, entry) in self.system {
             match entry {
                 Entry::Tree(tree) => slot(&tree, Path::new(&name), true)?,
                 Entry::Link(target) => {
-                    told(symlink(target, &name), || format!("symlink {name:?}"), "")?;
+                    explain(symlink(target, &name), || format!("symlink {name:?}"), "")?;
                 }
             }
         }
@@ -106,21 +106,22 @@ impl Sources {
         slot(&self.own, relative(Path::new(OWN)), false)?;
         slot(&self.tmp, Path::new("tmp"), false)?;
         make_dev(&self.devices, launch.limits.shared_memory_bytes)?;
-        let help = "the node's own /proc must be writable and nothing mounted inside of it";
+        let help = "the node's own /proc must be writable, with nothing mounted inside it";
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         new("proc", Path::new("proc"), flags, "", help)?;
         for name in MACHINE_WIDE {
             seal_in_proc(name)?;
         }
-        told(rustix::process::pivot_root(".", "."), || "pivot_root".into(), "")?;
-        // The old root lies on top of the new one now.
-        told(unmount(".", UnmountFlags::DETACH), || "umount of the node's root".into(), "")?;
-        told(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
+        explain(rustix::process::pivot_root(".", "."), || "pivot_root".into(), "")?;
+        // The old root is now mounted on top of the new one.
+        explain(unmount(".", UnmountFlags::DETACH), || "umount of the node's root".into(), "")?;
+        explain(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
     }
 }
 
-/// For a job that sees its node as it is, but for its folder and `/tmp`. For the first process of a new mount namespace.
-pub(super) fn settle_in_node(launch: &Launch) -> Result<(), String> {
+/// Sets up a job that sees its node as it is, except for its own folder and `/tmp`. For the first process of a new
+/// mount namespace.
+pub(super) fn enter_in_node(launch: &Launch) -> Result<(), String> {
     set_attributes(Path::new("/"), 0, true, libc::MS_PRIVATE)?;
     let (own, tmp) = (tree(&launch.own_dir, false)?, tree(&launch.own_dir.join(TMP_NAME), false)?);
     if let Some(path) = &launch.inputs {
@@ -130,7 +131,7 @@ pub(super) fn settle_in_node(launch: &Launch) -> Result<(), String> {
     }
     slot(&own, Path::new(OWN), false)?;
     slot(&tmp, Path::new("/tmp"), false)?;
-    told(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
+    explain(std::env::set_current_dir(FOLDER), || format!("chdir {FOLDER}"), "")
 }
 
 fn empty_root() -> rustix::io::Result<OwnedFd> {
@@ -144,14 +145,14 @@ fn empty_root() -> rustix::io::Result<OwnedFd> {
 fn system() -> Result<Vec<(OsString, Entry)>, String> {
     let listing = || "reading /".to_owned();
     let mut system = Vec::new();
-    for entry in told(std::fs::read_dir("/"), listing, "")? {
-        let entry = told(entry, listing, "")?;
-        let (name, kind) = (entry.file_name(), told(entry.file_type(), listing, "")?);
+    for entry in explain(std::fs::read_dir("/"), listing, "")? {
+        let entry = explain(entry, listing, "")?;
+        let (name, kind) = (entry.file_name(), explain(entry.file_type(), listing, "")?);
         if NOT_TAKEN.iter().any(|not_taken| name == *not_taken) {
             continue;
         }
         if kind.is_symlink() {
-            let target = told(std::fs::read_link(entry.path()), listing, "")?;
+            let target = explain(std::fs::read_link(entry.path()), listing, "")?;
             system.push((name, Entry::Link(target)));
         } else if kind.is_dir() {
             system.push((name, Entry::Tree(tree(&entry.path(), true)?)));
@@ -178,7 +179,7 @@ fn make_dev(devices: &[(String, OwnedFd)], shared_memory: Option<u64>) -> Result
         file(tree, &path)?;
     }
     for (target, name) in DEVICE_LINKS {
-        told(symlink(target, dev.join(name)), || format!("symlink dev/{name}"), "")?;
+        explain(symlink(target, dev.join(name)), || format!("symlink dev/{name}"), "")?;
     }
     let size = shared_memory.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
     make_dir(&dev.join("shm"))?;
@@ -190,20 +191,20 @@ fn make_dev(devices: &[(String, OwnedFd)], shared_memory: Option<u64>) -> Result
     set_attributes(dev, libc::MOUNT_ATTR_RDONLY, false, 0)
 }
 
-/// Puts an empty folder over one that is there.
+/// Covers an existing folder with an empty one.
 fn hide(path: &Path) -> Result<(), String> {
     match rustix::fs::stat(path) {
         Err(Errno::NOENT) => Ok(()),
-        // Closed for the job's user too, and for good: it cannot become another one.
+        // The job's user cannot enter the folder either, and it can never become another user.
         Err(Errno::ACCESS) => Ok(()),
-        Err(error) => told(Err(error), || format!("stat {}", shown(path)), ""),
+        Err(error) => explain(Err(error), || format!("stat {}", shown(path)), ""),
         Ok(_) => new("tmpfs", path, MountFlags::RDONLY, "mode=755,size=4k", ""),
     }
 }
 
 fn seal_in_proc(name: &str) -> Result<(), String> {
     let path = Path::new("proc").join(name);
-    // Not every kernel has all of them.
+    // Not every kernel has all of these.
     if !path.exists() {
         return Ok(());
     }
@@ -217,16 +218,16 @@ fn relative(path: &Path) -> &Path {
 
 fn make_dir(path: &Path) -> Result<(), String> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
-    told(made, || format!("mkdir {}", shown(path)), "")
+    explain(made, || format!("mkdir {}", shown(path)), "")
 }
 
 fn tree(path: &Path, recursive: bool) -> Result<OwnedFd, String> {
     let how = if recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
-    told(mounts::take_up(path, how), || format!("open_tree {}", shown(path)), NEW_KERNEL)
+    explain(mounts::take_up(path, how), || format!("open_tree {}", shown(path)), NEW_KERNEL)
 }
 
 fn file(source: &OwnedFd, path: &Path) -> Result<(), String> {
-    told(File::create(path), || format!("creat {}", shown(path)), "")?;
+    explain(File::create(path), || format!("creat {}", shown(path)), "")?;
     slot(source, path, false)
 }
 
@@ -234,16 +235,16 @@ fn slot(tree: &OwnedFd, path: &Path, is_new: bool) -> Result<(), String> {
     if is_new {
         make_dir(path)?;
     }
-    told(mounts::put(tree, path), || format!("move_mount to {}", shown(path)), NEW_KERNEL)
+    explain(mounts::put(tree, path), || format!("move_mount to {}", shown(path)), NEW_KERNEL)
 }
 
 fn new(kind: &str, on: &Path, flags: MountFlags, data: &str, help: &str) -> Result<(), String> {
-    let data = std::ffi::CString::new(data).expect("no zero byte in it");
+    let data = std::ffi::CString::new(data).expect("the data contain no zero byte");
     let mounted = mount(kind, on, kind, flags, Some(data.as_c_str()));
-    told(mounted, || format!("mount of {kind} on {}", shown(on)), help)
+    explain(mounted, || format!("mount of {kind} on {}", shown(on)), help)
 }
 
 fn set_attributes(path: &Path, set: u64, recursive: bool, propagation: u64) -> Result<(), String> {
     let done = mounts::set_attributes(path, set, recursive, propagation);
-    told(done, || format!("mount_setattr {}", shown(path)), NEW_KERNEL)
+    explain(done, || format!("mount_setattr {}", shown(path)), NEW_KERNEL)
 }

@@ -1,4 +1,4 @@
-//! What a job may do: as nobody in particular, within limits, and never more.
+//! Reduces a process to what a job may do: an ordinary user with limits, which it can never exceed.
 
 use std::io;
 
@@ -8,30 +8,30 @@ use rustix::thread::{
     set_capabilities_secure_bits, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use super::{Limits, told};
+use super::{Limits, explain};
 
-/// When memory runs out, a job goes before its agent. Its children inherit it.
+/// When memory runs out, the kernel kills a job before its agent. Child processes inherit this.
 const OOM_SCORE: &str = "500";
 
-pub(super) fn first_to_go_without_memory() -> Result<(), String> {
+pub(super) fn prefer_as_oom_victim() -> Result<(), String> {
     let written = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
-    told(written, || "write to /proc/self/oom_score_adj".into(), "")
+    explain(written, || "write to /proc/self/oom_score_adj".into(), "")
 }
 
-/// Becomes this user, and keeps the capabilities over its own walls for now.
+/// Becomes this user, but keeps the capabilities over its own namespaces for now.
 pub(super) fn become_user((user, group): (u32, u32), has_range: bool) -> Result<(), String> {
-    // Where there is one user only, the kernel does not let groups be left.
+    // With only one user, the kernel does not allow a process to drop its groups.
     if has_range {
-        told(set_thread_groups(&[]), || "setgroups".into(), "")?;
+        explain(set_thread_groups(&[]), || "setgroups".into(), "")?;
     }
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-    told(set_thread_res_gid(group, group, group), || "setresgid".into(), "")?;
-    told(set_thread_res_uid(user, user, user), || "setresuid".into(), "")
+    explain(set_thread_res_gid(group, group, group), || "setresgid".into(), "")?;
+    explain(set_thread_res_uid(user, user, user), || "setresuid".into(), "")
 }
 
-/// No capability can be brought back from here on, not even by becoming root or by another program.
+/// Ensures that no capability can be regained, neither by becoming root nor by running another program.
 pub(super) fn bar_capabilities() -> Result<(), String> {
-    // From here on user 0 would be no more than any other, and none of this can be turned back.
+    // From here on user 0 has no special rights, and none of this can be undone.
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
         | CapabilitiesSecureBits::NO_SETUID_FIXUP
@@ -39,16 +39,16 @@ pub(super) fn bar_capabilities() -> Result<(), String> {
         | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    told(set_capabilities_secure_bits(bits), || "prctl(PR_SET_SECUREBITS)".into(), "")?;
+    explain(set_capabilities_secure_bits(bits), || "prctl(PR_SET_SECUREBITS)".into(), "")?;
     for capability in 0..64 {
         // SAFETY: takes a number and no memory.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
             let error = io::Error::last_os_error();
-            // Past the last one that this kernel knows.
+            // This is beyond the last capability that the kernel knows.
             if error.raw_os_error() == Some(libc::EINVAL) && capability > 0 {
                 break;
             }
-            return told(Err(error), || "prctl(PR_CAPBSET_DROP)".into(), "");
+            return explain(Err(error), || "prctl(PR_CAPBSET_DROP)".into(), "");
         }
     }
     Ok(())
@@ -61,29 +61,33 @@ pub(super) fn drop_capabilities() -> Result<(), String> {
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    told(set_capabilities(None, none), || "capset".into(), "")
+    explain(set_capabilities(None, none), || "capset".into(), "")
 }
 
-/// What cannot be traced or read by others of the same user, and dumps no core.
+/// Prevents other processes of the same user from tracing or reading this one, and disables core dumps.
 pub(super) fn become_opaque() -> Result<(), String> {
     // SAFETY: takes a number and no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     let done = if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    told(done, || "prctl(PR_SET_DUMPABLE)".into(), "")
+    explain(done, || "prctl(PR_SET_DUMPABLE)".into(), "")
 }
 
-/// Limits are only ever lowered: to raise one takes a right that even root may lack.
+/// Limits are only ever lowered, because raising one takes a privilege that even root may lack.
 pub(super) fn set_limits(limits: &Limits) -> Result<(), String> {
     let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
     let at_most = |resource, value: u64| {
         let hard = getrlimit(resource).maximum.unwrap_or(u64::MAX);
-        told(setrlimit(resource, both(value.min(hard))), || format!("setrlimit({resource:?})"), "")
+        explain(
+            setrlimit(resource, both(value.min(hard))),
+            || format!("setrlimit({resource:?})"),
+            "",
+        )
     };
     at_most(Resource::Core, 0)?;
-    // The soft limit is often small, for programs that count with it; the hard one is what the machine grants.
+    // The soft limit is often low for programs that depend on it; the hard limit is what the host allows.
     let files = getrlimit(Resource::Nofile).maximum;
     let files = Rlimit { current: files, maximum: files };
-    told(setrlimit(Resource::Nofile, files), || "setrlimit(Nofile)".into(), "")?;
+    explain(setrlimit(Resource::Nofile, files), || "setrlimit(Nofile)".into(), "")?;
     if let Some(processes) = limits.processes {
         at_most(Resource::Nproc, processes)?;
     }

@@ -1,7 +1,7 @@
-//! How an agent, its spawner and the inits speak: one JSON value in each packet of a socket that keeps packets apart.
+//! How an agent, its spawner and the inits communicate: each packet of a packet socket holds one JSON value.
 //!
-//! A launch can be larger than a packet may be; it lies in a file without a name, whose descriptor travels with the
-//! log's and the line's.
+//! A launch can be larger than a packet may be, so it is passed in an unnamed file, whose descriptor is sent together
+//! with those of the log and the line.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -19,30 +19,30 @@ use serde::{Deserialize, Serialize};
 
 use super::{Launch, LaunchError};
 
-/// More than the kernel lets a program start with.
+/// More than the kernel accepts as arguments and environment of a program.
 pub(super) const LAUNCH_BYTES_MAX: usize = 8 << 20;
-/// An event carries at most one message of ours.
+/// An event carries at most one of our messages.
 const PACKET_BYTES_MAX: usize = 16 << 10;
-/// Packets that announce a launch carry nothing but descriptors. An empty one would look like the end.
+/// Packets that announce a launch carry nothing but descriptors. An empty packet would look like end of file.
 const LAUNCH: &[u8] = b"L";
 
-/// A launch, as the spawner needs it.
+/// A launch in the form that the spawner needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) launch: Launch,
-    /// Who the job is outside: user and group.
+    /// The user and group of the job outside its sandbox.
     pub(super) outside: (u32, u32),
-    /// Whether there is more than one user.
+    /// Whether the node has more than one user.
     pub(super) has_range: bool,
 }
 
-/// What comes with it.
+/// The descriptors that come with a launch.
 #[derive(Debug)]
 pub(super) struct Attachments {
     body: File,
     pub(super) log: OwnedFd,
     pub(super) line: OwnedFd,
-    /// The network that it runs in; `None`: the node's.
+    /// The network that the job runs in. `None` means the node's.
     pub(super) network: Option<OwnedFd>,
 }
 
@@ -51,11 +51,13 @@ impl Attachments {
         let length = self.body.metadata().map_err(|error| error.to_string())?.len();
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > LAUNCH_BYTES_MAX {
-            return Err(format!("a launch of {length} bytes; at most {LAUNCH_BYTES_MAX}"));
+            return Err(format!(
+                "a launch takes {length} bytes; at most {LAUNCH_BYTES_MAX} are allowed"
+            ));
         }
         let mut bytes = vec![0; length];
         self.body.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string())?;
-        serde_json::from_slice(&bytes).map_err(|error| format!("an unreadable launch: {error}"))
+        serde_json::from_slice(&bytes).map_err(|error| format!("cannot parse a launch: {error}"))
     }
 }
 
@@ -84,7 +86,7 @@ pub(super) fn send_launch(
     send().map_err(LaunchError::Spawner)
 }
 
-/// Waits for a launch; `None` when nobody can send one any more.
+/// Waits for a launch. Returns `None` once no process can send one any more.
 pub(super) fn receive_launch(socket: BorrowedFd<'_>) -> io::Result<Option<Attachments>> {
     let mut byte = [0; 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -109,7 +111,7 @@ pub(super) fn receive_launch(socket: BorrowedFd<'_>) -> io::Result<Option<Attach
     let network = (descriptors.len() == 4).then(|| descriptors.pop()).flatten();
     match <[OwnedFd; 3]>::try_from(descriptors) {
         Ok([body, log, line]) => Ok(Some(Attachments { body: body.into(), log, line, network })),
-        // No room for descriptors here: they were dropped, and the sender sees his line closed.
+        // There was no room for the descriptors, so they were dropped, and the sender sees its line closed.
         Err(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! The process that forks jobs: it has one thread, no secret, and nothing to do but to wait.
+//! The process that forks jobs. It has one thread and holds no secrets, and only waits for requests.
 
 use std::fs::File;
 use std::io;
@@ -21,16 +21,16 @@ use super::init::{self, Inherited};
 use super::protocol::{self, Attachments, Request};
 use super::shared::{self, Shared};
 use super::users::{Users, hand_over};
-use super::{Event, Launch, LaunchError, Line, Signal, USER, told};
+use super::{Event, Launch, LaunchError, Line, Signal, USER, explain};
 use crate::descriptors;
 use crate::network::JobNetwork;
 
-const NO_NAMESPACES: &str = "new namespaces are refused here; look at /proc/sys/user/max_user_namespaces, \
+const NO_NAMESPACES: &str = "the kernel refuses new namespaces; check /proc/sys/user/max_user_namespaces, \
     kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns";
-/// A spawner that takes no launch for so long never will.
+/// A spawner that accepts no launch for this long never will.
 const SEND_WITHIN: Duration = Duration::from_secs(5);
 
-/// The agent's end. When it is dropped, all jobs are killed and the spawner ends.
+/// The agent's end of the spawner. Dropping it kills all jobs and ends the spawner.
 #[derive(Debug)]
 pub struct Spawner {
     socket: OwnedFd,
@@ -38,33 +38,33 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Forks. To be called on the main thread, before there is another one and before any secret is read.
+    /// Forks the spawner. Call it on the main thread, before any other thread is started and any secret is read.
     pub fn start() -> io::Result<Spawner> {
         let users = Users::here()?;
         let filter = Filter::new().map_err(io::Error::other)?;
         let (ours, theirs) = pair(SocketFlags::CLOEXEC)?;
         sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(SEND_WITHIN))?;
         let agent = getpid();
-        // SAFETY: there is no other thread whose locks the child could miss.
+        // SAFETY: there is no other thread that could hold a lock in the child.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
                 let _ = serve(agent, &theirs, &filter);
-                // SAFETY: ends the child at once, without running what the agent wanted to do at its end.
+                // SAFETY: exits the child at once, without running the agent's cleanup.
                 unsafe { libc::_exit(0) }
             }
             _ => Ok(Spawner { socket: ours, users }),
         }
     }
 
-    /// To tell later whether it still lives.
+    /// Returns a handle that shows later whether the spawner is still alive.
     pub fn pulse(&self) -> io::Result<Pulse> {
         Ok(Pulse { socket: self.socket.try_clone()? })
     }
 
-    /// Starts a job whose output goes to `log`, in its own network, if it has one, or in the node's. Whether that went well is
-    /// told by the line.
+    /// Starts a job whose output goes to `log`, in its own network if it has one, and otherwise in the node's. The line
+    /// reports whether the start succeeded.
     pub fn launch(
         &self,
         launch: Launch,
@@ -74,7 +74,7 @@ impl Spawner {
         let (has_range, outside) = (self.users.has_range(), self.users.next());
         if has_range {
             hand_over(&launch.own_dir, outside)?;
-            // So that it can be opened as /dev/stdout.
+            // The job may open its log as /dev/stdout.
             let path = || "its log".into();
             std::os::unix::fs::fchown(log, Some(outside.0), Some(outside.1))
                 .map_err(|source| LaunchError::HandOver { path: path(), source })?;
@@ -88,18 +88,19 @@ impl Spawner {
     }
 }
 
-/// Whether a spawner lives.
+/// Shows whether a spawner is alive.
 #[derive(Debug)]
 pub struct Pulse {
     socket: OwnedFd,
 }
 
 impl Pulse {
-    /// Waits a moment for its end: all its jobs end with it, and their lines may be closed just before.
+    /// Returns true if the spawner has died. It waits a moment, because the lines of its jobs may be closed just before
+    /// its own end is visible.
     pub fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
         let moment = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
-        // It is the agent's child: the word of its death interrupts this very question.
+        // The spawner is a child of the agent, so SIGCHLD for its death interrupts this very call.
         let asked = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&moment)));
         asked.is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
@@ -109,18 +110,18 @@ fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// A job, as its spawner knows it.
+/// A job as its spawner knows it.
 struct Job {
-    /// Or its shell, if it shares its node.
+    /// The init of the job, or its shell if the job shares its node.
     init: OwnedFd,
-    /// `None` once the agent let go: then it only has to die.
+    /// `None` once the agent has dropped its end; the job then only has to be killed.
     line: Option<OwnedFd>,
     kind: Kind,
 }
 
 enum Kind {
-    Walled {
-        /// Held, never written to again: the init ends when it is closed.
+    Sandboxed {
+        /// Held but never written to again: the init exits when this is closed.
         _lifeline: OwnedFd,
     },
     Shared(Shared),
@@ -129,8 +130,8 @@ enum Kind {
 impl Job {
     fn signal(&self, signal: KernelSignal) {
         match &self.kind {
-            // Fails only if it has just ended.
-            Kind::Walled { .. } => drop(pidfd_send_signal(&self.init, signal)),
+            // This fails only if the init has just ended.
+            Kind::Sandboxed { .. } => drop(pidfd_send_signal(&self.init, signal)),
             Kind::Shared(shared) => shared.signal(signal),
         }
     }
@@ -141,35 +142,35 @@ impl Job {
         }
     }
 
-    /// What else it may have news on, beside its end and its line.
+    /// Returns the descriptor, other than its init and its line, that may have news.
     fn other(&self) -> Option<&File> {
         match &self.kind {
-            Kind::Walled { .. } => None,
+            Kind::Sandboxed { .. } => None,
             Kind::Shared(shared) => shared.failure(),
         }
     }
 
-    /// Whatever the job started is gone when this returns.
+    /// Reaps the job. When this returns, every process that it started has ended.
     fn collect(&self) {
         let init = || WaitId::PidFd(self.init.as_fd());
         while matches!(waitid(init(), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
     }
 }
 
-/// The spawner's whole life: until the agent's end of the socket is closed.
+/// Runs the spawner until the agent's end of the socket is closed.
 fn serve(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
-    // Not for the signals that a terminal sends to the agent's group: the agent decides what ends.
-    told(setsid(), || "setsid".into(), "")?;
-    told(descriptors::close_all_but(&mut [socket.as_raw_fd()]), || "close_range".into(), "")?;
+    // A terminal sends its signals to the agent's process group, and only the agent decides which jobs end.
+    explain(setsid(), || "setsid".into(), "")?;
+    explain(descriptors::close_all_but(&mut [socket.as_raw_fd()]), || "close_range".into(), "")?;
     block_signals();
-    told(set_parent_process_death_signal(Some(KernelSignal::KILL)), || "prctl".into(), "")?;
+    explain(set_parent_process_death_signal(Some(KernelSignal::KILL)), || "prctl".into(), "")?;
     if getppid() != Some(agent) {
         return Ok(());
     }
     let mut jobs: Vec<Job> = Vec::new();
     loop {
         let (has_launch, busy) = look(socket, &jobs)?;
-        // From the last on: removing one moves only those behind it.
+        // In reverse order, because removing a job moves only those after it.
         for index in busy.into_iter().rev() {
             if attend(&mut jobs[index]) {
                 jobs.swap_remove(index);
@@ -181,7 +182,7 @@ fn serve(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
         match protocol::receive_launch(socket.as_fd()) {
             Ok(Some(parcel)) => jobs.extend(receive(parcel, filter)),
             Ok(None) => break,
-            // One launch that did not come through; its sender sees that its line is closed.
+            // One launch was malformed; its sender sees that its line is closed.
             Err(_) => {}
         }
     }
@@ -192,12 +193,12 @@ fn serve(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits for something to do: a launch, or jobs by their index.
+/// Waits for something to do: a launch, or jobs (by index) that have news.
 fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
     let mut fds = vec![PollFd::new(socket, PollFlags::IN)];
     for job in jobs {
         fds.push(PollFd::new(&job.init, PollFlags::IN));
-        // A closed line would be ready for ever.
+        // Polling a closed line would return at once every time.
         fds.push(PollFd::new(job.line.as_ref().unwrap_or(&job.init), PollFlags::IN));
         fds.push(match job.other() {
             Some(other) => PollFd::new(other, PollFlags::IN),
@@ -207,7 +208,7 @@ fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
     match poll(&mut fds, None) {
         Ok(_) => {}
         Err(Errno::INTR) => return Ok((false, Vec::new())),
-        error => return told(error.map(|_| (false, Vec::new())), || "poll".into(), ""),
+        error => return explain(error.map(|_| (false, Vec::new())), || "poll".into(), ""),
     }
     let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
     let each = fds[1..].chunks(3).enumerate();
@@ -215,21 +216,21 @@ fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
     Ok((is_ready(&fds[0]), busy.collect()))
 }
 
-/// Passes signals on. Says whether the job is over; then its line is closed as the last word.
+/// Forwards signals. Returns true if the job has ended; its line is then closed after the last event.
 fn attend(job: &mut Job) -> bool {
     let heard = job.line.as_ref().map(|line| protocol::receive::<Signal>(line.as_fd()));
     match heard {
         Some(Ok(Some(Signal::Terminate))) => job.signal(KernelSignal::TERM),
         Some(Ok(Some(Signal::Kill))) => job.signal(KernelSignal::KILL),
         Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-        // The agent let go, or said something that we do not understand.
+        // The agent dropped its end, or sent something that we cannot parse.
         Some(Ok(None) | Err(_)) => {
             job.signal(KernelSignal::KILL);
             job.line = None;
         }
         None => {}
     }
-    tell_start(job);
+    report_start(job);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let ended = match waitid(WaitId::PidFd(job.init.as_fd()), options) {
         Ok(None) | Err(Errno::INTR) => return false,
@@ -237,10 +238,10 @@ fn attend(job: &mut Job) -> bool {
     };
     let status = ended.ok().flatten();
     match &mut job.kind {
-        Kind::Walled { .. } if status.is_some_and(|status| status.killed()) => {
+        Kind::Sandboxed { .. } if status.is_some_and(|status| status.killed()) => {
             job.tell(&Event::Killed);
         }
-        Kind::Walled { .. } => {}
+        Kind::Sandboxed { .. } => {}
         Kind::Shared(shared) => {
             let (start, end) = (shared.start(), shared.end(status));
             let is_started = !matches!(start, Some(Event::NotStarted { .. }));
@@ -250,8 +251,8 @@ fn attend(job: &mut Job) -> bool {
     true
 }
 
-/// Tells whether its shell runs, as soon as that is known.
-fn tell_start(job: &mut Job) {
+/// Reports whether the shell runs, as soon as that is known.
+fn report_start(job: &mut Job) {
     let Kind::Shared(shared) = &mut job.kind else { return };
     let is_known = shared.failure().is_some_and(|failure| {
         let mut fds = [PollFd::new(failure, PollFlags::IN)];
@@ -268,7 +269,7 @@ fn receive(parcel: Attachments, filter: &Filter) -> Option<Job> {
         true => shared::fork(&request, &parcel, filter)
             .map(|(shell, shared)| (shell, Kind::Shared(shared))),
         false => fork(&request, &parcel, filter)
-            .map(|(init, lifeline)| (init, Kind::Walled { _lifeline: lifeline })),
+            .map(|(init, lifeline)| (init, Kind::Sandboxed { _lifeline: lifeline })),
     });
     match started {
         Ok((init, kind)) => Some(Job { init, line: Some(parcel.line), kind }),
@@ -279,14 +280,14 @@ fn receive(parcel: Attachments, filter: &Filter) -> Option<Job> {
     }
 }
 
-/// Makes the init of a job. Returns a hold on it, and its lifeline.
+/// Creates the init of a job. Returns a handle to it, and its lifeline.
 fn fork(
     request: &Request,
     parcel: &Attachments,
     filter: &Filter,
 ) -> Result<(OwnedFd, OwnedFd), String> {
     let (lifeline, our_end) =
-        told(rustix::pipe::pipe_with(PipeFlags::CLOEXEC), || "pipe2".into(), "")?;
+        explain(rustix::pipe::pipe_with(PipeFlags::CLOEXEC), || "pipe2".into(), "")?;
     let inherited = Inherited {
         log: parcel.log.as_fd(),
         line: parcel.line.as_fd(),
@@ -295,12 +296,12 @@ fn fork(
     };
     let visit = parcel.network.as_ref().map(Visit::to).transpose()?;
     let cloned = clone_with(NAMESPACES);
-    let Some((pid, init)) = told(cloned, || "clone".into(), NO_NAMESPACES)? else {
+    let Some((pid, init)) = explain(cloned, || "clone".into(), NO_NAMESPACES)? else {
         init::run(request, &inherited)
     };
     drop(visit);
     let told_who = map_users(pid, request)
-        .and_then(|()| told(rustix::io::write(&our_end, &[1]), || "write".into(), ""));
+        .and_then(|()| explain(rustix::io::write(&our_end, &[1]), || "write".into(), ""));
     match told_who {
         Ok(_) => Ok((init, our_end)),
         Err(message) => {
@@ -311,16 +312,17 @@ fn fork(
     }
 }
 
-/// The spawner in the network of a job that it is about to make; when this is dropped it is back in its node's.
+/// Keeps the spawner in the network of the job that it is about to start. Dropping it returns to the node's network.
 struct Visit {
     home: File,
 }
 
 impl Visit {
     fn to(network: &OwnedFd) -> Result<Visit, String> {
-        let home = told(File::open("/proc/self/ns/net"), || "open the node's network".into(), "")?;
+        let home =
+            explain(File::open("/proc/self/ns/net"), || "open the node's network".into(), "")?;
         let moved = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
-        told(moved, || "enter the job's network".into(), "")?;
+        explain(moved, || "enter the job's network".into(), "")?;
         Ok(Visit { home })
     }
 }
@@ -329,7 +331,7 @@ impl Drop for Visit {
     fn drop(&mut self) {
         let network = Some(LinkNameSpaceType::Network);
         if move_into_link_name_space(self.home.as_fd(), network).is_err() {
-            // Every job from now on would be in that one's network.
+            // Every later job would run in this job's network.
             std::process::abort();
         }
     }
@@ -341,12 +343,12 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// Like `fork`, into these new namespaces: `None` in the child.
+/// Like `fork`, but creates these namespaces. Returns `None` in the child.
 pub(super) fn clone_with(namespaces: libc::c_int) -> io::Result<Option<(Pid, OwnedFd)>> {
     let flags = namespaces | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut pidfd: RawFd = -1;
-    // SAFETY: without a stack of its own and without shared memory the child is a copy of us, as by `fork`; we have
-    // one thread. The kernel writes one descriptor, new and ours alone, to where the third argument points.
+    // SAFETY: without a separate stack and without shared memory the child is a copy of us, as with `fork`; we have one
+    // thread. The kernel writes one descriptor, new and only ours, to where the third argument points.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) };
     match i32::try_from(pid).map_err(io::Error::other)? {
         -1 => Err(io::Error::last_os_error()),
@@ -356,17 +358,17 @@ pub(super) fn clone_with(namespaces: libc::c_int) -> io::Result<Option<(Pid, Own
     }
 }
 
-/// Says who the job's only user is outside.
+/// Maps the job's only user to its user outside.
 fn map_users(pid: Pid, request: &Request) -> Result<(), String> {
     let write = |file: &str, text: String| {
         let path = format!("/proc/{}/{file}", pid.as_raw_nonzero());
         let help =
             "the agent must be root in its node, or the only user that it maps must be itself";
-        told(std::fs::write(&path, text), || format!("write to {file}"), help)
+        explain(std::fs::write(&path, text), || format!("write to {file}"), help)
     };
     let (user, group) = request.outside;
     if !request.has_range {
-        // Asked for by the kernel of everybody who is not root.
+        // The kernel requires this from a process that is not root.
         write("setgroups", "deny".into())?;
     }
     write("uid_map", format!("{USER} {user} 1"))?;
@@ -374,7 +376,7 @@ fn map_users(pid: Pid, request: &Request) -> Result<(), String> {
 }
 
 fn block_signals() {
-    // SAFETY: the set is made by the first call before it is used.
+    // SAFETY: the first call initializes the set before it is used.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&mut all);
@@ -390,23 +392,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_does_not_make_a_dead_nursery_look_alive() {
+    fn a_signal_does_not_make_a_dead_spawner_look_alive() {
         extern "C" fn nothing(_: libc::c_int) {}
-        // SAFETY: the handler does nothing, and nobody else in this process uses this signal.
+        // SAFETY: the handler does nothing, and nothing else in this process uses this signal.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = nothing as *const () as usize;
             assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
         }
-        let (ours, theirs) = pair(SocketFlags::CLOEXEC).expect("two sockets");
+        let (ours, theirs) = pair(SocketFlags::CLOEXEC).expect("a pair of sockets");
         let asking = std::thread::spawn(move || Pulse { socket: ours }.is_gone());
-        // It may not be asking yet when the first ones come.
+        // The thread may not have called poll yet when the first signals arrive.
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(5));
             // SAFETY: the thread is not joined yet.
             assert_eq!(unsafe { libc::pthread_kill(asking.as_pthread_t(), libc::SIGUSR2) }, 0);
         }
         drop(theirs);
-        assert!(asking.join().expect("it answers"));
+        assert!(asking.join().expect("the thread returns"));
     }
 }

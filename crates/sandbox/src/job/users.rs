@@ -1,4 +1,4 @@
-//! Who a job is outside of its own eyes.
+//! Chooses the user that a job is outside its sandbox.
 
 use std::io;
 use std::os::unix::fs::lchown;
@@ -9,21 +9,21 @@ use rustix::process::{getegid, geteuid};
 
 use super::{LaunchError, USER};
 
-/// As many jobs of a node are different users; then the first comes again.
+/// How many consecutive jobs of a node have different users. After that the numbers repeat.
 const USERS: u32 = 10_000;
-/// Where the whole machine's users are ours to take: beyond people, subordinate ids and containers.
+/// The first number if all users of the host are ours to assign: above people, subordinate ids and containers.
 const FIRST_OF_MACHINE: u32 = 2_000_000_000;
-/// Where a node has a range of its own, which no person is in.
+/// The first number if a node has a range of its own, which contains no people.
 const FIRST_OF_RANGE: u32 = USER;
 
-/// The users that jobs can be given.
+/// The users that can be assigned to jobs.
 #[derive(Debug)]
 pub(super) enum Users {
     Range {
         first: u32,
         next: AtomicU32,
     },
-    /// All jobs are whoever we are: there is no other user here.
+    /// All jobs have our own user, because the node has no other.
     One,
 }
 
@@ -44,7 +44,7 @@ impl Users {
         matches!(self, Users::Range { .. })
     }
 
-    /// User and group of the next job, as they are called here.
+    /// Returns the user and group of the next job, as seen from here.
     pub(super) fn next(&self) -> (u32, u32) {
         match self {
             Users::Range { first, next } => {
@@ -56,7 +56,7 @@ impl Users {
     }
 }
 
-/// Whether a map of ids (lines of: inside, outside, count) has all that we give out from `first` on.
+/// Returns true if an id map (lines of: inside, outside, count) contains all ids that we assign from `first` on.
 fn has_ids(map: &str, first: u32) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> =
@@ -66,7 +66,7 @@ fn has_ids(map: &str, first: u32) -> bool {
     })
 }
 
-/// Gives a folder and what is in it away. Nothing in it was made by a job yet, and links are not followed.
+/// Gives a folder and its contents to a user. No job has created anything in it yet, and links are not followed.
 pub(super) fn hand_over(top: &Path, (user, group): (u32, u32)) -> Result<(), LaunchError> {
     let failed = |path: &Path| {
         let path = path.to_path_buf();

@@ -1,19 +1,19 @@
-//! Which address a node has: 1,024 networks of 4,093 nodes, cut from the range that no one routes.
+//! The addresses of nodes: 1,024 networks of 4,093 nodes each, from a range that is not routed on the internet.
 
 use std::io;
 use std::net::Ipv4Addr;
 
-/// 100.64.0.0/10 is kept for carriers' own use, so it is in nobody's office or cloud network.
+/// 100.64.0.0/10 is reserved for carriers, so office and cloud networks do not use it.
 const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);
 /// Addresses in one network: a /20.
 const SIZE: u32 = 4096;
 pub const PREFIX_LENGTH: u8 = 20;
 pub const NETWORKS_MAX: u16 = 1024;
-/// Without the network's own address, the gateway's and the one for all. A bridge has 1,023 ports, so no more than that
-/// are connected at one time.
+/// Excludes the network's own address, the gateway's and the broadcast address. A bridge has 1,023 ports, so no more
+/// nodes than that are connected at one time.
 pub const HOSTS_MAX: u16 = 4093;
 
-/// The place of a node: its network and its number in there, both within their limits.
+/// The address of a node: its network and its number there, both within their limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     network: u16,
@@ -41,11 +41,11 @@ impl Address {
     }
 
     pub fn ip(self) -> Ipv4Addr {
-        // The first after the network's own belongs to the gateway.
+        // The first address after the network's own belongs to the gateway.
         Ipv4Addr::from(self.base() + 1 + u32::from(self.host))
     }
 
-    /// Kept free for the hub, which has no address as long as nobody asks for one.
+    /// Reserved for the hub, which has no address until a feature needs one.
     pub fn gateway(self) -> Ipv4Addr {
         Ipv4Addr::from(self.base() + 1)
     }
@@ -54,7 +54,7 @@ impl Address {
         Ipv4Addr::from(self.base() + SIZE - 1)
     }
 
-    /// Follows from the address, so that neighbours still know the way when a node is replaced.
+    /// Derived from the address, so that neighbours' ARP caches remain valid when a node is replaced.
     pub(super) fn mac(self) -> [u8; 6] {
         let [a, b, c, d] = self.ip().octets();
         [0x02, 0x4d, a, b, c, d]
@@ -68,7 +68,7 @@ impl Address {
     pub(super) fn of_port(name: &str) -> Option<Address> {
         let (network, host) = name.strip_prefix('p')?.split_once('-')?;
         let address = Address::of(network.parse().ok()?, host.parse().ok()?).ok()?;
-        // "+1" and "01" are numbers too, but no names of ours.
+        // "+1" and "01" also parse as numbers, but they are not names of ours.
         (address.port_name() == name).then_some(address)
     }
 
@@ -87,7 +87,7 @@ pub(super) fn network_of_bridge(name: &str) -> Option<u16> {
 }
 
 fn outside(what: &str, value: u16, least: u16, most: u16) -> io::Error {
-    let text = format!("{what} {value} is not within {least} and {most}");
+    let text = format!("{what} {value} is not between {least} and {most}");
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn what_is_outside_is_refused_with_its_limits() {
         let error = Address::of(1024, 1).unwrap_err();
-        assert_eq!(error.to_string(), "network slot 1024 is not within 0 and 1023");
+        assert_eq!(error.to_string(), "network slot 1024 is not between 0 and 1023");
         let error = Address::of(0, 0).unwrap_err();
-        assert_eq!(error.to_string(), "host number 0 is not within 1 and 4093");
+        assert_eq!(error.to_string(), "host number 0 is not between 1 and 4093");
         assert!(Address::of(0, 4094).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! What we ask of the kernel: links, their addresses, and which namespace is at the other end of a cable.
+//! The netlink requests that Muster needs: links, their addresses, and the namespace at the other end of a cable.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -16,39 +16,39 @@ const GET_NAMESPACE_ID: u16 = 90;
 const BRIDGE_MULTICAST_SNOOPING: u16 = 23;
 const BRIDGE_LEARNED_MAX: u16 = 49;
 const BRIDGE_PORT_ISOLATED: u16 = 33;
-/// As the way out of a node has it.
+/// The MTU of the node's internet access.
 const JOB_MTU: u32 = 65_520;
-/// Counters are long and we read none.
+/// Counters are long, and we read none.
 const SKIP_COUNTERS: u32 = 1 << 3;
 const UP: u32 = libc::IFF_UP as u32;
-/// A node can send from as many hardware addresses as it likes; the bridge is not to remember them all.
+/// A node can send from any number of hardware addresses; this limits how many the bridge remembers.
 const LEARNED_MAX: u32 = 16 * 1024;
-/// Links come and go while they are listed; a list that changed is asked for again.
-const LIST_TRIES: u32 = 16;
+/// Links may change while they are listed; the list is then requested again.
+const LIST_ATTEMPTS_MAX: u32 = 16;
 
-/// What we read about a link.
+/// The properties of a link that we read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) kind: String,
-    /// The bridge it is plugged into, or 0.
+    /// The bridge that the link is a port of, or 0.
     pub(super) bridge: u32,
-    /// Of a cable: the namespace of the other end, by the number that it has for this one.
+    /// For a cable: this namespace's number for the namespace of the other end.
     pub(super) peer_namespace: Option<u32>,
     pub(super) hardware: Vec<u8>,
 }
 
-/// How a link is part of a bridge.
+/// How a link is attached to a bridge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plug {
     pub(super) bridge: u32,
-    /// Nothing passes between it and others that are isolated as well.
+    /// No packets pass between isolated ports.
     pub(super) is_isolated: bool,
 }
 
 impl Netlink {
-    /// The link of that name, if there is one.
+    /// Finds the link with this name.
     pub(super) fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
         let request = Request::new(libc::RTM_GETLINK, 0, &link_header(0, 0))
             .text(libc::IFLA_IFNAME, name)
@@ -61,7 +61,7 @@ impl Netlink {
     }
 
     pub(super) fn links(&mut self) -> io::Result<Vec<Link>> {
-        for _ in 1..LIST_TRIES {
+        for _ in 1..LIST_ATTEMPTS_MAX {
             match self.links_once() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 done => return done,
@@ -76,12 +76,12 @@ impl Netlink {
         Ok(self.ask(request)?.iter().map(|body| read_link(body)).collect())
     }
 
-    /// Makes a bridge that is up; `AlreadyExists` when the name is taken.
+    /// Creates a bridge and brings it up. Fails with `AlreadyExists` if the name is taken.
     pub(super) fn add_bridge(&mut self, name: &str) -> io::Result<()> {
         self.add_bridge_with(name, &[])
     }
 
-    /// As [`add_bridge`](Self::add_bridge), with this hardware address, if one is given.
+    /// Like [`add_bridge`](Self::add_bridge), with this hardware address unless it is empty.
     pub(super) fn add_bridge_with(&mut self, name: &str, hardware: &[u8]) -> io::Result<()> {
         let request = new_link(0, UP).text(libc::IFLA_IFNAME, name);
         let request = match hardware {
@@ -97,8 +97,8 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Makes a cable: one end here in the bridge and up, the other in the node's namespace. That one cannot be up yet:
-    /// while it is made it has no other end.
+    /// Creates a cable: one end here, in the bridge and up, the other in the node's namespace. The other end cannot be
+    /// up yet, because it is created before its peer.
     pub(super) fn add_cable(
         &mut self,
         address: Address,
@@ -121,8 +121,8 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Makes a cable for a job: one end here, the other in the job's namespace. Neither is up yet. `AlreadyExists` when the
-    /// name is taken.
+    /// Creates a cable for a job: one end here, the other in the job's namespace. Neither is up yet. Fails with
+    /// `AlreadyExists` if the name is taken.
     pub(super) fn add_job_cable(
         &mut self,
         name: &str,
@@ -166,7 +166,7 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Gives a link this address; that it has it already is no error.
+    /// Gives a link this address. It is not an error if the link already has it.
     pub(super) fn set_any_address(
         &mut self,
         index: u32,
@@ -177,7 +177,7 @@ impl Netlink {
         self.ask(address_request(libc::RTM_NEWADDR, flags, index, address, prefix)).map(drop)
     }
 
-    /// Takes the address away; that it is not there is no error.
+    /// Removes an address. A missing address is not an error.
     pub(super) fn remove_address(
         &mut self,
         index: u32,
@@ -190,7 +190,7 @@ impl Netlink {
         }
     }
 
-    /// Whatever has no route of its own goes this way, instead of any other.
+    /// Sets the default route, replacing any other.
     pub(super) fn route_out(&mut self, index: u32, gateway: Ipv4Addr) -> io::Result<()> {
         let header = route_header(0, libc::RT_SCOPE_UNIVERSE, libc::RTN_UNICAST);
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
@@ -205,7 +205,7 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Removes a link and, of a cable, both ends. That it is gone already is no error.
+    /// Removes a link, or both ends of a cable. A missing link is not an error.
     pub(super) fn remove(&mut self, index: u32) -> io::Result<()> {
         match self.ask(Request::new(libc::RTM_DELLINK, 0, &link_header(index, 0))) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
@@ -213,7 +213,7 @@ impl Netlink {
         }
     }
 
-    /// Gives a link its address; that it has it already is no error.
+    /// Gives a link its address. It is not an error if the link already has it.
     pub(super) fn set_address(&mut self, index: u32, address: Address) -> io::Result<()> {
         let mut header = [libc::AF_INET as u8, PREFIX_LENGTH, 0, 0, 0, 0, 0, 0];
         header[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -225,7 +225,8 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Whatever goes there is refused at once, as far as no narrower route leads elsewhere. That it is so already is no error.
+    /// Refuses packets to these addresses at once, unless a more specific route exists. It is not an error if they are
+    /// refused already.
     pub(super) fn refuse_route(&mut self, to: Ipv4Addr, prefix: u8) -> io::Result<()> {
         let header = route_header(prefix, libc::RT_SCOPE_UNIVERSE, libc::RTN_UNREACHABLE);
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
@@ -234,7 +235,7 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// The number of that namespace in this one; none when they have never had to do with each other.
+    /// Returns this namespace's number for another namespace, or `None` if it has none.
     pub(super) fn namespace_id(&mut self, namespace: BorrowedFd<'_>) -> io::Result<Option<u32>> {
         let request = Request::new(GET_NAMESPACE_ID, 0, &NAMESPACE_HEADER)
             .number(NAMESPACE_FD, namespace.as_raw_fd().cast_unsigned());
@@ -271,7 +272,7 @@ fn new_link(index: u32, flags: u32) -> Request {
     Request::new(libc::RTM_NEWLINK, create, &link_header(index, flags))
 }
 
-/// `struct ifinfomsg`: the flags that are set are the ones that are changed.
+/// `struct ifinfomsg`: the flags that are set are also the mask of flags to change.
 fn link_header(index: u32, flags: u32) -> [u8; LINK_HEADER] {
     let mut header = [0; LINK_HEADER];
     header[4..8].copy_from_slice(&index.to_ne_bytes());

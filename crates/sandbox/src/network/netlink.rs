@@ -1,7 +1,7 @@
-//! A conversation with the kernel about links and addresses: one question, its answers, on one socket.
+//! A minimal netlink client for links and addresses: one request at a time on one socket.
 //!
-//! Five kinds of questions do not need a library, and reading only the attributes that we know is safer than a
-//! decoder that refuses a whole link for one that a newer kernel has added.
+//! Five kinds of requests do not need a library, and reading only the attributes that we know is safer than a decoder
+//! that rejects a whole link because of an attribute that a newer kernel has added.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,19 +13,19 @@ use rustix::net::{
 
 const MESSAGE_HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
-/// The kernel fills at most 32 KiB at a time.
+/// The kernel sends at most 32 KiB at a time.
 const ANSWER_MAX: usize = 64 * 1024;
 /// The upper two bits of an attribute's kind are flags.
 const KIND_MASK: u16 = 0x3fff;
 const LIST_CHANGED_MEANWHILE: u16 = 0x10;
 
-/// Something to ask, built from the front.
+/// A request, built from front to back.
 pub(super) struct Request {
     bytes: Vec<u8>,
 }
 
 impl Request {
-    /// `family_header` is the fixed part that every message of this kind begins with.
+    /// `family_header` is the fixed part with which every message of this kind starts.
     pub(super) fn new(kind: u16, flags: libc::c_int, family_header: &[u8]) -> Request {
         let flags = (flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
         let mut bytes = vec![0; MESSAGE_HEADER];
@@ -54,7 +54,7 @@ impl Request {
         self.attribute(kind, &bytes)
     }
 
-    /// An attribute that is made of `fixed` bytes and of attributes.
+    /// Adds an attribute that consists of `fixed` bytes and nested attributes.
     pub(super) fn nest(
         mut self,
         kind: u16,
@@ -81,7 +81,7 @@ impl Request {
     }
 }
 
-/// Speaks for the network namespace that the thread was in when it was opened.
+/// A socket for the network namespace that the thread was in when it was opened.
 pub(super) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
@@ -95,8 +95,8 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// Asks and waits for the end of the answer: the bodies of the messages that came before it. `Interrupted` when a
-    /// list changed while it was read.
+    /// Sends a request and waits for the end of the reply. Returns the bodies of its messages. Fails with `Interrupted`
+    /// if a list changed while it was read.
     pub(super) fn ask(&mut self, request: Request) -> io::Result<Vec<Vec<u8>>> {
         self.sequence = self.sequence.wrapping_add(1);
         send(&self.socket, &request.seal(self.sequence), SendFlags::empty())?;
@@ -105,7 +105,8 @@ impl Netlink {
         loop {
             let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
             if answers.read(&buffer[..length], self.sequence)? {
-                // Only now: the kernel answers nothing else on this socket before the end of a list.
+                // Checked only now, because the kernel accepts no other request on this socket before the list has
+                // ended.
                 let is_whole = !answers.has_changed;
                 return is_whole.then_some(answers.bodies).ok_or(io::ErrorKind::Interrupted.into());
             }
@@ -119,12 +120,12 @@ struct Answers {
 }
 
 impl Answers {
-    /// Reads one datagram; true when it holds the end of the answer.
+    /// Reads one datagram. Returns true if it contains the end of the reply.
     fn read(&mut self, mut rest: &[u8], sequence: u32) -> io::Result<bool> {
         while rest.len() >= MESSAGE_HEADER {
             let length = u32_at(rest, 0).unwrap_or(0) as usize;
             if length < MESSAGE_HEADER || length > rest.len() {
-                let text = "a message of the kernel is cut";
+                let text = "the kernel sent a truncated message";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
             let (kind, flags) = (u16_at(rest, 4), u16_at(rest, 6).unwrap_or(0));
@@ -149,7 +150,7 @@ impl Answers {
     }
 }
 
-/// The attributes in `bytes`, as far as they are whole.
+/// Iterates over the attributes in `bytes`, up to the first that is incomplete.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(bytes, 0)?);
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_cut_wrong_or_of_others_do_no_harm() {
+    fn truncated_malformed_or_foreign_replies_do_no_harm() {
         let ack = |sequence: u32, code: i32| {
             let mut bytes = vec![0; 20];
             bytes[0..4].copy_from_slice(&20_u32.to_ne_bytes());
@@ -199,14 +200,14 @@ mod tests {
         };
         let read = |bytes: &[u8]| Answers { bodies: Vec::new(), has_changed: false }.read(bytes, 1);
         assert!(read(&ack(1, 0)).unwrap());
-        assert!(!read(&ack(2, 0)).unwrap(), "an old answer is not ours");
+        assert!(!read(&ack(2, 0)).unwrap(), "a reply to an older request is ignored");
         let error = read(&ack(1, -libc::EEXIST)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert!(read(&ack(1, i32::MIN)).is_err());
         assert!(read(&[255; 64]).is_err());
         assert!(read(&[0; 64]).is_err());
         assert!(!read(&[]).unwrap());
-        assert_eq!(attributes(&[3, 0, 1, 0]).count(), 0, "shorter than its own head");
-        assert_eq!(attributes(&[9, 0, 1, 0, 5]).count(), 0, "longer than what is there");
+        assert_eq!(attributes(&[3, 0, 1, 0]).count(), 0, "shorter than its own header");
+        assert_eq!(attributes(&[9, 0, 1, 0, 5]).count(), 0, "longer than the buffer");
     }
 }

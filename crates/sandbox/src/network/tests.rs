@@ -1,5 +1,5 @@
-//! Against the real kernel. A namespace belongs to a thread, so a test is a thread in the hub, and looks into a
-//! node from a thread of its own; namespaces end with what holds them open.
+//! Tests against the real kernel. A namespace belongs to a thread, so a test runs on a thread in the hub and looks into
+//! a node from another thread. Namespaces end when nothing holds them open.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,12 +11,12 @@ use std::time::Duration;
 use super::*;
 
 const INSIDE: &str = "MUSTER_TEST_IN_USER_NAMESPACE";
-/// The first packet of a fresh cable may be lost on a busy machine and is sent again after a second.
+/// The first packet on a new cable may be lost on a busy host and is sent again after a second.
 const ANSWER: Duration = Duration::from_secs(20);
 /// Long enough to see that packets which are sent twice do not arrive.
 const NO_ANSWER: Duration = Duration::from_millis(1500);
 
-/// Runs `scenario` in a new hub: with real root where we have it, and again in a user namespace of its own.
+/// Runs `scenario` in a new hub: as real root if we are root, and again in a separate user namespace.
 fn in_new_hub(name: &str, scenario: impl Fn(&Hub) + Send + Sync) {
     let is_inside = std::env::var_os(INSIDE).is_some();
     if is_inside || rustix::process::geteuid().is_root() {
@@ -25,12 +25,12 @@ fn in_new_hub(name: &str, scenario: impl Fn(&Hub) + Send + Sync) {
             hub.join().unwrap();
         });
     } else {
-        muster_testing::skip_or_fail("not root: it is shown in a user namespace only");
+        muster_testing::skip_or_fail("not root: tested in a user namespace only");
     }
     if is_inside {
         return;
     }
-    // Only a process with one thread may make a user namespace: this test again, between fork and exec.
+    // Only a process with one thread may create a user namespace, so this test is run again, between fork and exec.
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", &format!("network::tests::{name}"), "--nocapture"]);
     again.env(INSIDE, "1");
@@ -45,7 +45,7 @@ fn become_root_of_a_new_user_namespace(command: &mut Command, more: UnshareFlags
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     let users = format!("0 {} 1", user.as_raw());
     let groups = format!("0 {} 1", group.as_raw());
-    // SAFETY: only system calls; the texts were made before, and the short paths lie on the stack.
+    // SAFETY: only system calls; the strings were allocated before, and the short paths are on the stack.
     unsafe {
         command.pre_exec(move || {
             unshare_unsafe(UnshareFlags::NEWUSER | more)?;
@@ -56,7 +56,7 @@ fn become_root_of_a_new_user_namespace(command: &mut Command, more: UnshareFlags
     };
 }
 
-/// The namespace of a node: alive as long as it is held.
+/// Creates the namespace of a node, which exists as long as it is held open.
 fn new_node() -> OwnedFd {
     let made = thread::spawn(|| {
         // SAFETY: only this thread's network changes.
@@ -82,7 +82,7 @@ fn connected(hub: &Hub, network: u16, host: u16) -> (OwnedFd, Address) {
     (node, address)
 }
 
-/// What comes back when `from` says something to a listener at `ip` inside `to`.
+/// Returns the reply to a message that `from` sends to a listener at `ip` inside `to`.
 fn echo(from: &OwnedFd, to: &OwnedFd, ip: Ipv4Addr, within: Duration) -> io::Result<String> {
     let listener = inside(to, || TcpListener::bind((ip, 0))).unwrap();
     let at = listener.local_addr().unwrap();
@@ -124,8 +124,8 @@ fn a_node_reaches_no_other_network_even_with_an_address_of_it() {
         let (liar, _) = connected(hub, 0, 1);
         let (other, at) = connected(hub, 1, 1);
         let error = echo(&liar, &other, at.ip(), NO_ANSWER).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EHOSTUNREACH), "no way out of the network");
-        // The node is root in its own network and takes an address next to the other's.
+        assert_eq!(error.raw_os_error(), Some(libc::EHOSTUNREACH), "the network is isolated");
+        // The node is root in its own network and assigns itself an address of the other network.
         inside(&liar, || {
             let mut netlink = Netlink::open().unwrap();
             let end = netlink.link(NAME_INSIDE).unwrap().unwrap();
@@ -160,7 +160,7 @@ fn the_hub_has_nothing_that_a_node_could_reach() {
         let addresses = fs::read_to_string("/proc/thread-self/net/fib_trie").unwrap();
         assert!(!addresses.contains("100."), "the hub has an address: {addresses}");
         let ipv6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
-        assert_eq!(ipv6, "", "nor one of IPv6");
+        assert_eq!(ipv6, "", "the hub has an IPv6 address");
     });
 }
 
@@ -169,7 +169,7 @@ fn a_second_connect_changes_nothing_and_a_half_made_one_is_finished() {
     in_new_hub("a_second_connect_changes_nothing_and_a_half_made_one_is_finished", |hub| {
         let (first, _) = connected(hub, 3, 1);
         let (node, at) = (new_node(), Address::of(3, 2).unwrap());
-        // As after a crash: the cable lies, but the end inside has no address.
+        // The state after a crash: the cable exists, but the end inside has no address.
         let mut netlink = Netlink::open().unwrap();
         let bridge = netlink.link("net3").unwrap().unwrap();
         netlink.add_cable(at, bridge.index, node.as_fd(), NAME_INSIDE).unwrap();
@@ -195,7 +195,7 @@ fn an_address_is_given_once_and_a_node_has_one() {
         let error = hub.connect(Address::of(4, 2).unwrap(), first.as_fd()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(hub.networks().unwrap(), [Network { slot: 4, hosts: vec![1] }]);
-        // Freed, it can be given to the other.
+        // Once freed, the address can be given to the other node.
         hub.disconnect(at).unwrap();
         assert_eq!(names_inside(&first), ["lo"]);
         hub.connect(at, second.as_fd()).unwrap();
@@ -212,7 +212,7 @@ fn nothing_remains_of_a_network_without_nodes() {
         hub.disconnect(two).unwrap();
         hub.disconnect(two).unwrap();
         assert_eq!(hub.networks().unwrap(), []);
-        // A bridge that was made before a crash, and nobody connected.
+        // This is a bridge that was created before a crash and that no node is connected to.
         Netlink::open().unwrap().add_bridge("net7").unwrap();
         let (_third, _) = connected(hub, 8, 1);
         hub.remove_unused().unwrap();
@@ -236,7 +236,7 @@ fn the_next_process_joins_the_hub_and_finds_its_networks() {
     });
 }
 
-/// A process that does nothing in a user and network namespace of its own, until it is dropped.
+/// A process that sleeps in its own user and network namespaces until this is dropped.
 struct Sleeper(Child);
 
 impl Drop for Sleeper {

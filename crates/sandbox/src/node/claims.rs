@@ -1,7 +1,7 @@
-//! What no two nodes of a machine may share, whichever server they are of: ranges of users and GPUs.
+//! Claims on what no two nodes of a host may share, whichever server they belong to: ranges of users, and GPUs.
 //!
-//! Each is a file that a node's first process holds locked. So a claim lives exactly as long as its node, whoever of
-//! us ends or starts again meanwhile, and needs no tidying up.
+//! Each claim is a file that a node's first process holds locked. A claim therefore exists exactly as long as its node,
+//! even if servers or helpers end or restart meanwhile, and needs no cleanup.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -15,31 +15,32 @@ use super::files::check_owner;
 use super::{NodeFactory, Users};
 use crate::protocol::{NodePlan, NodeSlot, Taken};
 
-/// Gone with the machine's boot, as the nodes are.
+/// Cleared when the host boots, like the nodes.
 const FOLDER: &str = "/run/muster-claims";
 
 impl NodeFactory {
-    /// What this node is given for as long as it lives, or what of it another one has.
+    /// Claims what this node needs for its lifetime, or returns what another node holds.
     pub(super) fn claims(&self, plan: &NodePlan) -> Result<Vec<OwnedFd>, Taken> {
         match self.users {
             Users::Ranges => take(&plan.slot).unwrap_or_else(|error| {
-                // A machine where nothing can be claimed has one server, as a rule.
+                // A host on which nothing can be claimed usually runs only one server.
                 tracing::warn!(node = plan.node, %error, "cannot claim a node's users and GPUs");
                 Ok(Vec::new())
             }),
-            // It has no users of its own, and has no place to claim GPUs where others would look.
+            // The node has no users of its own, and there is no folder in which other servers would look for GPU
+            // claims.
             Users::One => Ok(Vec::new()),
         }
     }
 }
 
-/// Locks a range of users that no node has.
+/// Locks a range of users, unless a node has it.
 pub(super) fn take_users(slot: u16) -> io::Result<Option<Vec<OwnedFd>>> {
     let slot = NodeSlot { cluster: 0, network: 0, host: 0, users: slot, gpus: Vec::new() };
     Ok(take(&slot)?.ok())
 }
 
-/// Locks all that this place needs.
+/// Locks everything that this slot needs.
 fn take(slot: &NodeSlot) -> io::Result<Result<Vec<OwnedFd>, Taken>> {
     take_in(Path::new(FOLDER), slot)
 }
@@ -49,7 +50,7 @@ fn take_in(folder: &Path, slot: &NodeSlot) -> io::Result<Result<Vec<OwnedFd>, Ta
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
     }
-    // Whoever made it could hold any lock.
+    // Another owner of the folder could hold any lock.
     let options = || {
         let mut options = OpenOptions::new();
         options.custom_flags(libc::O_NOFOLLOW);
@@ -103,7 +104,7 @@ mod tests {
         let second = take_in(&folder, &slot(1, &[2])).unwrap().unwrap();
         drop(first);
         assert!(take_in(&folder, &slot(0, &[0, 1])).unwrap().is_ok(), "free again");
-        assert!(take_in(&folder, &slot(0, &[2])).unwrap().is_err(), "the second's still");
+        assert!(take_in(&folder, &slot(0, &[2])).unwrap().is_err(), "the second still holds it");
         drop(second);
     }
 }

@@ -1,10 +1,12 @@
-//! A node's disk: a file of fixed size with a file system of its own in it, which the kernel never lets grow.
+//! The disk of a node: a file of fixed size that contains a file system, which the kernel never lets grow.
 //!
-//! All of the file's space is taken when the node is made. So the disks of all nodes together never promise more than
-//! there is, whatever else is written to the machine's disk, and a node can use its space even while that is full.
+//! All of the file's space is allocated when the node is created. The disks of all nodes together therefore never
+//! promise more than there is, whatever else is written to the host's disk, and a node can use its space even while the
+//! host's disk is full.
 //!
-//! Nothing but the node's mounts holds the file system: with the last process of the node it is unmounted, and its loop
-//! device is given back. The file goes with the node's folder, or as soon as the node is seen to have ended.
+//! Only the node's mounts hold the file system. When the last process of the node ends, the file system is unmounted
+//! and its loop device is freed. The file is deleted with the node's folder, or as soon as the node is seen to have
+//! ended.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -25,65 +27,65 @@ use super::{Doing, NodeError, quota};
 use crate::disk_space::DiskSpace;
 use crate::mounts::take_up;
 
-/// In the node's folder.
+/// The name of the disk in the node's folder.
 const FILE: &str = "disk";
-/// The same, for a node without a disk.
+/// The name of the folder that a node without a disk has instead.
 pub(super) const HOME: &str = "home";
-/// Beside the folder of nodes: an empty file system of each size that was ever wanted. Copying one is quicker than making
-/// one.
+/// A folder beside the one of the nodes, with an empty file system of each size that was ever needed. Copying one is
+/// faster than creating one.
 const TEMPLATES: &str = "disks";
-/// Where distributions have it. A server's search path seldom has these folders.
+/// Where distributions install it. The server's search path rarely contains these folders.
 const MKFS: [&str; 2] = ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"];
-/// The least that a node can work with.
+/// The smallest disk that a node can work with.
 pub(crate) const BYTES_MIN: u64 = 64 << 20;
-/// A new node gets at most one part in so many of what is free.
+/// A new node gets at most this fraction (one eighth) of the available space.
 const SHARE: u64 = 8;
-/// The most that is left to the server's store, of a large disk. Of a small one a sixteenth is.
+/// The most space that is reserved for the server's store, on a large disk. On a small one it is a sixteenth.
 const RESERVE_MAX: u64 = 512 << 20;
 const RESERVE_PART: u64 = 16;
-/// A sixteenth of a disk is the most that one node's disk gets of it: an eighth of half.
+/// A sixteenth of a disk is the most that a single node's disk gets: an eighth of half.
 const JOBS_PART: u64 = 16;
-/// Enough for a large model, and little enough that a workstation whose disk is nearly full can still be used.
+/// Enough for a large model, but so little that a workstation with a nearly full disk can still be used.
 const JOBS_MAX: u64 = 16 << 30;
 
-/// What nodes, logs and files of jobs leave free on a disk of this size, for the server's store.
+/// How much space nodes, logs and files of jobs leave free for the server's store, on a disk of this size.
 pub fn reserve(disk_bytes: u64) -> u64 {
     (disk_bytes / RESERVE_PART).min(RESERVE_MAX)
 }
 
-/// What uploads leave free beside the reserve, for the files and logs that jobs leave.
+/// How much space uploads leave free besides the reserve, for the files and logs that jobs leave.
 pub fn kept_for_jobs(disk_bytes: u64) -> u64 {
     (disk_bytes / JOBS_PART).min(JOBS_MAX)
 }
 
-/// What new nodes leave free. Where uploads have left no more than they must, nodes get half of the jobs' part, and the other
-/// half holds everything that is on their disks.
+/// How much space new nodes leave free. If uploads have left only the minimum, nodes get half of the jobs' part, and the
+/// other half has room for everything that is on their disks.
 fn kept_from_nodes(disk_bytes: u64) -> u64 {
     reserve(disk_bytes) + kept_for_jobs(disk_bytes) / 2
 }
 
-/// Of the machine's disk, in bytes.
+/// The space on the host's disk, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Space {
     free: u64,
-    /// By the disks of nodes.
+    /// Taken by the disks of nodes.
     taken: u64,
-    /// What is left to the store and to what jobs leave, in any case.
+    /// Always reserved for the store and for what jobs leave.
     kept: u64,
 }
 
-/// How large a disk a new node gets: at most what is wanted and its share of what is free, and a size of few, so that there
-/// are few templates.
+/// Chooses the size of a new node's disk: at most what is wanted and its share of the free space, rounded to one of a
+/// few sizes, so that there are few templates.
 fn size(wanted: u64, space: Space) -> Result<u64, NodeError> {
     let Space { free, taken, kept } = space;
-    // All nodes together get half: the rest is for what people bring and what jobs leave.
+    // All nodes together get half. The rest is for uploads and for the outputs of jobs.
     let half = free.saturating_add(taken) / 2;
     let left = half.saturating_sub(taken).min(free.saturating_sub(kept));
     if left < BYTES_MIN {
         let mib = |bytes: u64| bytes >> 20;
         return Err(NodeError::new(format!(
-            "the disk of this machine has {} MiB free, of which {} MiB are kept for the server and its files, and a node \
-             takes at least {} MiB; free some space, or wait until other nodes are gone",
+            "the disk of this host has {} MiB free, of which {} MiB are reserved for the server and its files, but a node \
+             needs at least {} MiB; free some space, or wait until other nodes have been deleted",
             mib(free),
             mib(free - left),
             mib(BYTES_MIN),
@@ -92,25 +94,25 @@ fn size(wanted: u64, space: Space) -> Result<u64, NodeError> {
     Ok(round_down(wanted.min(left / SHARE).max(BYTES_MIN)))
 }
 
-/// To a power of two, or one and a half times one.
+/// Rounds down to a power of two, or one and a half times a power of two.
 fn round_down(bytes: u64) -> u64 {
     let power = 1 << bytes.max(1).ilog2();
     if bytes >= power / 2 * 3 { power / 2 * 3 } else { power }
 }
 
-/// How nodes are kept within their space.
+/// How the disk space of nodes is limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bound {
-    /// By disks of their own, whose space is reserved.
+    /// Nodes have disks of their own, whose space is reserved.
     Disks,
-    /// By project quotas, for the reason why they cannot have disks.
+    /// Nodes have project quotas, for the reason why they cannot have disks.
     Quotas { no_disks: String },
-    /// By nothing that the kernel does, for this reason.
+    /// The kernel enforces no limit, for this reason.
     Nothing(String),
 }
 
 impl Bound {
-    /// The best that there is for nodes in this folder.
+    /// Finds the best limit that works for nodes in this folder.
     pub fn of(nodes: &Path) -> Bound {
         if !rustix::process::geteuid().is_root() {
             return Bound::Nothing("started without root".to_owned());
@@ -123,7 +125,7 @@ impl Bound {
     }
 }
 
-/// Why nodes in this folder cannot have disks of their own, if so.
+/// Returns an error with the reason if nodes in this folder cannot have disks of their own.
 fn check(nodes: &Path) -> Result<(), String> {
     if mkfs().is_none() {
         return Err("mkfs.ext4 is not installed: apt install e2fsprogs".to_owned());
@@ -131,7 +133,7 @@ fn check(nodes: &Path) -> Result<(), String> {
     let control = OpenOptions::new().read(true).write(true).open(loops::CONTROL);
     control.map_err(|error| format!("cannot open {}: {error}", loops::CONTROL))?;
     let known = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC);
-    known.map_err(|error| format!("the kernel has no ext4: {error}"))?;
+    known.map_err(|error| format!("the kernel does not support ext4: {error}"))?;
     let taken = tempfile_in(nodes).and_then(|file| {
         fallocate(&file, FallocateFlags::empty(), 0, 4096)?;
         Ok(file)
@@ -144,12 +146,12 @@ fn check(nodes: &Path) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
             Err(format!("the file system of {} cannot reserve space", nodes.display()))
         }
-        // Anything else may be over when a node is made.
+        // Any other problem may be gone by the time a node is created.
         Err(_) => Ok(()),
     }
 }
 
-/// A file without a name.
+/// Creates an unnamed temporary file.
 fn tempfile_in(folder: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(folder)
 }
@@ -158,16 +160,16 @@ fn mkfs() -> Option<&'static str> {
     MKFS.into_iter().find(|path| Path::new(path).is_file())
 }
 
-/// A disk as nodes get it: not mounted anywhere yet.
+/// A disk in the form that nodes get: not mounted anywhere yet.
 pub(super) struct Disk {
     pub mount: OwnedFd,
     pub bytes: u64,
 }
 
-/// Makes the disk of the node in this folder, at most this large, for this user. What was there before is gone.
+/// Creates the disk of the node in this folder, with at most this size, for this user. An existing disk is deleted.
 pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk, NodeError> {
     let nodes = folder.parent().unwrap_or(folder);
-    // What an attempt before this one took is there for this one.
+    // The space of an earlier attempt is available to this one.
     remove(folder).doing("cannot remove the node's old disk")?;
     let bytes = size(wanted, space(nodes, owner.0)?)?;
     let template = template(nodes, bytes)?;
@@ -176,17 +178,17 @@ pub(super) fn make(folder: &Path, wanted: u64, owner: (Uid, Gid)) -> Result<Disk
     let file = file.inspect_err(|_| drop(std::fs::remove_file(&path)));
     let file = file.doing(format!("cannot take {} MiB for the node's disk", bytes >> 20))?;
     let mounted = loops::attach(&file)
-        .doing("cannot make the node's disk a device")
+        .doing("cannot attach the node's disk to a loop device")
         .and_then(|device| mount(&device, owner).doing("cannot mount the node's disk"));
     let mount = mounted.inspect_err(|_| {
         drop(std::fs::remove_file(&path));
-        // It may be what is wrong; the next try makes it anew.
+        // The template may be damaged, so the next attempt creates it anew.
         drop(std::fs::remove_file(template_path(nodes, bytes)));
     })?;
     Ok(Disk { mount, bytes })
 }
 
-/// Makes the folder of a node one that holds at most this much, and is this user's. What was there before is gone.
+/// Creates the folder of a node, limited to this much space and owned by this user. An existing folder is deleted.
 pub(super) fn make_limited(
     folder: &Path,
     wanted: u64,
@@ -196,20 +198,20 @@ pub(super) fn make_limited(
     remove_home(folder).doing("cannot remove the node's old folder")?;
     quota::release(nodes);
     let bytes = size(wanted, space(nodes, owner.0)?)?;
-    make_dir(&home, 0o700).doing("cannot make the node's own folder")?;
+    make_dir(&home, 0o700).doing("cannot create the node's own folder")?;
     let opened = File::open(&home).doing("cannot open the node's own folder")?;
     quota::set(&opened, owner.0.as_raw(), bytes)
         .doing(format!("cannot limit the node's folder to {} MiB", bytes >> 20))?;
     rustix::fs::fchown(&opened, Some(owner.0), Some(owner.1))
         .doing("cannot give the node its own folder")?;
     let mount = take_up(&home, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
-        .doing("cannot take up the node's own folder")?;
+        .doing("cannot open a mount of the node's own folder")?;
     Ok(Disk { mount, bytes })
 }
 
-/// What there is for a new node of this user. What other nodes may still write counts as taken.
+/// Measures the space for a new node of this user. What other nodes may still write counts as taken.
 fn space(nodes: &Path, user: Uid) -> Result<Space, NodeError> {
-    let disk = DiskSpace::of(nodes).doing("cannot look at the disk of nodes")?;
+    let disk = DiskSpace::of(nodes).doing("cannot measure the disk of the nodes")?;
     let quotas = quota::granted(nodes, Some(user.as_raw()));
     let disks: u64 = disks(nodes).map(|(_, found)| found.len()).sum();
     Ok(Space {
@@ -219,26 +221,27 @@ fn space(nodes: &Path, user: Uid) -> Result<Space, NodeError> {
     })
 }
 
-/// What nodes without disks of their own may still write to the disk of this folder, by their quotas. Only root can tell.
+/// How much nodes without disks of their own may still write to the disk of this folder, by their quotas. Only root can
+/// read this.
 pub fn promised_by_quotas(folder: &Path) -> u64 {
     quota::granted(folder, None).unused
 }
 
-/// The disks of all nodes in this folder.
+/// Lists the disks of all nodes in this folder.
 fn disks(nodes: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
     let nodes = std::fs::read_dir(nodes).into_iter().flatten().flatten();
     let disks = nodes.map(|node| node.path().join(FILE));
     disks.filter_map(|path| Some((path.clone(), std::fs::symlink_metadata(&path).ok()?)))
 }
 
-/// Whether something of the disk of the node in this folder is not its own any more. A file system that has no block left for
-/// its own lists may write zeros over what was never written, and the kernel makes holes of these.
+/// Returns true if the disk of the node in this folder has lost some of its space. A file system without a free block
+/// for its own metadata may write zeros over blocks that were never written, and the kernel turns these into holes.
 pub fn has_holes(folder: &Path) -> bool {
     let found = std::fs::symlink_metadata(folder.join(FILE));
     found.is_ok_and(|found| found.blocks().saturating_mul(512) < found.len())
 }
 
-/// Takes again what such holes have given back.
+/// Allocates the space of such holes again.
 pub(super) fn fill_holes(folder: &Path) -> io::Result<()> {
     let file =
         OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(folder.join(FILE))?;
@@ -249,7 +252,7 @@ fn template_path(nodes: &Path, bytes: u64) -> PathBuf {
     nodes.with_extension(TEMPLATES).join(bytes.to_string())
 }
 
-/// Gives back what the disk of the node in this folder takes. For one that does not live any more.
+/// Frees the space of the disk of the node in this folder, which must have ended.
 pub fn remove(folder: &Path) -> io::Result<()> {
     match std::fs::remove_file(folder.join(FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -257,7 +260,7 @@ pub fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The same for a node without a disk.
+/// The same, for a node without a disk.
 pub(super) fn remove_home(folder: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(folder.join(HOME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -265,22 +268,22 @@ pub(super) fn remove_home(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// An empty file system of this size. Most of it is a hole.
+/// Opens an empty file system of this size, most of which is a hole.
 fn template(nodes: &Path, bytes: u64) -> Result<File, NodeError> {
     let path = template_path(nodes, bytes);
     if let Ok(file) = File::open(&path) {
         return Ok(file);
     }
     make_dir(&nodes.with_extension(TEMPLATES), 0o700)
-        .doing("cannot make a folder for empty disks")?;
+        .doing("cannot create a folder for empty disks")?;
     let temporary = path.with_extension("new");
     let make = || {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         options.open(&temporary)?.set_len(bytes)?;
         let program = mkfs().ok_or(io::ErrorKind::NotFound)?;
-        // Nothing of a node outlives a crash of the machine, so there is no journal. What is not written reads as zeros,
-        // so the tables need no zeros either. Of what is reserved only the node's agent may use.
+        // Nothing of a node survives a crash of the host, so there is no journal. Unwritten blocks read as zeros, so
+        // the tables need no zeroing either. Only the node's agent may use the reserved blocks.
         let done = Command::new(program)
             .args(["-q", "-F", "-m", "2", "-b", "4096", "-i", "16384"])
             .args(["-O", "^has_journal,^resize_inode"])
@@ -293,17 +296,17 @@ fn template(nodes: &Path, bytes: u64) -> Result<File, NodeError> {
             return Err(io::Error::other(format!("mkfs.ext4: {}", said.trim())));
         }
         let file = File::open(&temporary)?;
-        // A name without its bytes, after a crash of the machine, would be trusted for ever.
+        // After a crash of the host, a file name without its contents would be trusted from then on.
         file.sync_all()?;
         std::fs::rename(&temporary, &path)?;
         Ok(file)
     };
     make()
         .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
-        .doing("cannot make an empty disk")
+        .doing("cannot create an empty disk")
 }
 
-/// A file of which every byte has its place, with what the template has.
+/// Creates a file with the contents of the template, in which every byte is allocated.
 fn fill(path: &Path, template: &File, bytes: u64) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -312,10 +315,10 @@ fn fill(path: &Path, template: &File, bytes: u64) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     let mut at = 0;
-    // Beyond the last there is no more data, and the kernel says so by this error.
+    // Beyond the last data, the kernel returns this error.
     while let Some(start) = seek(template, rustix::fs::SeekFrom::Data(at))? {
         let end = seek(template, rustix::fs::SeekFrom::Hole(start))?.unwrap_or(bytes);
-        // Byte by byte: blocks that both files shared would not be this one's own.
+        // Copied byte by byte: blocks shared between the two files would not be reserved for this one.
         let mut piece = [0; 64 * 1024];
         let mut from = start;
         while from < end {
@@ -342,7 +345,7 @@ fn mount(device: &Device, (uid, gid): (Uid, Gid)) -> io::Result<OwnedFd> {
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", &device.path)?;
     fsconfig_set_string(context.as_fd(), "resuid", uid.as_raw().to_string())?;
-    // Nothing on it is needed after the machine has crashed, so no write has to wait for the machine's disk.
+    // Nothing on the disk is needed after a crash of the host, so no write has to wait for the host's disk.
     for flag in ["nobarrier", "noinit_itable"] {
         fsconfig_set_flag(context.as_fd(), flag)?;
     }
@@ -351,7 +354,7 @@ fn mount(device: &Device, (uid, gid): (Uid, Gid)) -> io::Result<OwnedFd> {
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOATIME;
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-    // Every new file system has this folder for repairs; a node's disk is never repaired.
+    // Every new file system has this folder for repairs, but a node's disk is never repaired.
     rustix::fs::unlinkat(&mount, "lost+found", AtFlags::REMOVEDIR)?;
     rustix::fs::chownat(&mount, ".", Some(uid), Some(gid), AtFlags::empty())?;
     rustix::fs::chmodat(&mount, ".", Mode::RWXU, AtFlags::empty())?;
@@ -370,24 +373,24 @@ mod tests {
         assert_eq!(reserve(GIB), 64 << 20);
         let size = |free, taken| {
             let space = Space { free, taken, kept: 512 << 20 };
-            size(64 * GIB, space).map_err(|error| error.told())
+            size(64 * GIB, space).map_err(|error| error.describe())
         };
-        assert_eq!(size(2000 * GIB, 0), Ok(64 * GIB), "what is wanted");
+        assert_eq!(size(2000 * GIB, 0), Ok(64 * GIB), "as much as is wanted");
         assert_eq!(size(64 * GIB, 0), Ok(4 * GIB), "an eighth of half of it");
-        assert_eq!(size(GIB, 0), Ok(BYTES_MIN), "the least there is");
+        assert_eq!(size(GIB, 0), Ok(BYTES_MIN), "the minimum");
         let refused = size(GIB, GIB - BYTES_MIN).unwrap_err();
-        assert!(refused.contains("1024 MiB free, of which 992 MiB are kept"), "{refused}");
+        assert!(refused.contains("1024 MiB free, of which 992 MiB are reserved"), "{refused}");
         let (mut free, mut taken) = (64 * GIB, 0);
         while let Ok(next) = size(free, taken) {
             (free, taken) = (free - next, taken + next);
         }
-        assert!(free >= 32 * GIB, "all together leave half of it");
-        assert!(taken >= 31 * GIB, "and use the other half: {taken}");
+        assert!(free >= 32 * GIB, "all nodes together leave half of it");
+        assert!(taken >= 31 * GIB, "the nodes use the other half: {taken}");
     }
 
-    /// However full uploads have made the disk.
+    /// This holds however full uploads have made the disk.
     #[test]
-    fn what_new_nodes_hold_fits_beside_them_and_the_store() {
+    fn the_contents_of_new_nodes_fit_beside_them_and_the_store() {
         assert_eq!(kept_for_jobs(GIB), 64 << 20);
         assert_eq!(kept_for_jobs(1000 * GIB), 16 * GIB);
         for disk in [2 * GIB, 8 * GIB, 100 * GIB, 4000 * GIB] {
@@ -397,7 +400,7 @@ mod tests {
                 (free, taken) = (free - next, taken + next);
             }
             assert!(taken >= BYTES_MIN, "there is room for a node on {disk}");
-            assert!(free >= reserve(disk) + taken, "{free} of {disk} beside {taken}");
+            assert!(free >= reserve(disk) + taken, "{free} of {disk} besides {taken}");
         }
     }
 
@@ -412,7 +415,7 @@ mod tests {
         assert!(has_holes(dir.path()));
         fill_holes(dir.path()).unwrap();
         assert!(!has_holes(dir.path()));
-        assert!(!has_holes(&dir.path().join("none")), "one without a disk");
+        assert!(!has_holes(&dir.path().join("none")), "a node without a disk has no holes");
     }
 
     #[test]

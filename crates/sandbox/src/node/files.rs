@@ -1,4 +1,4 @@
-//! Small files and folders of nodes, and what is read for somebody with fewer rights than ours.
+//! Small files and folders of nodes, and files that are read on behalf of a user with fewer privileges than ours.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -26,14 +26,14 @@ pub(super) fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     std::fs::rename(temporary, path)
 }
 
-/// A file with certificates. Its owner may have put anything in its place: a link to a secret of somebody else, or a
+/// Reads a file with certificates. Its owner may have replaced it with anything: a link to another user's secret, or a
 /// pipe that never ends.
 pub(super) fn read_of(path: &Path, owner: Option<u32>) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     check_owner(&file, owner)?;
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other(format!("{} is no plain file", path.display())));
+        return Err(io::Error::other(format!("{} is not a regular file", path.display())));
     }
     let mut text = Vec::new();
     File::take(file, CERTIFICATES_MAX + 1).read_to_end(&mut text)?;
@@ -45,12 +45,12 @@ pub(super) fn read_of(path: &Path, owner: Option<u32>) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Looks at what is held already, so nobody can exchange it afterwards.
+/// Checks the owner of something that is already open, so that it cannot be replaced afterwards.
 pub(super) fn check_owner(held: impl AsFd, owner: Option<u32>) -> io::Result<()> {
     let found = fstat(held)?.st_uid;
     match owner {
         Some(owner) if found != owner => Err(io::Error::other(format!(
-            "it belongs to user {found}, and only what belongs to user {owner}, who asks, is used"
+            "it belongs to user {found}, but only files of user {owner}, who requested this, are used"
         ))),
         _ => Ok(()),
     }
@@ -75,7 +75,7 @@ mod tests {
         assert!(read_of(&at("link"), Some(own)).is_err(), "a link may lead anywhere");
         assert!(read_of(dir.path(), Some(own)).is_err(), "a folder");
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
-        assert!(read_of(&at("pipe"), Some(own)).is_err(), "nobody writes to it");
+        assert!(read_of(&at("pipe"), Some(own)).is_err(), "no process writes to it");
         let large = File::create(at("large")).unwrap();
         large.set_len(CERTIFICATES_MAX + 1).unwrap();
         assert!(read_of(&at("large"), Some(own)).is_err());

@@ -1,4 +1,4 @@
-//! The devices of a node's GPUs: its own, and those that all GPUs need. No other of the kind.
+//! The GPU devices of a node: its own, and those that all GPUs need, but no others.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use crate::protocol::NodePlan;
 
 const DEVICES: &str = "/dev";
 
-/// By their names. A GPU that is not there fails the node: it was promised.
+/// Opens the devices by their names. A missing GPU fails the node, because the node was promised it.
 pub(super) fn take(numbers: &[u16]) -> Result<Vec<(String, OwnedFd)>, NodeError> {
     let mut taken = Vec::new();
     for number in numbers {
@@ -25,7 +25,7 @@ pub(super) fn take(numbers: &[u16]) -> Result<Vec<(String, OwnedFd)>, NodeError>
     for name in GPU_DEVICES.iter().filter(|_| !numbers.is_empty()) {
         match device(Path::new(DEVICES), name) {
             Ok(device) => taken.push(((*name).to_owned(), device)),
-            // Not every driver has all of them.
+            // Not every driver has all of these.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 return Err(error).doing(format!("cannot give the node /dev/{name}"));
@@ -35,23 +35,23 @@ pub(super) fn take(numbers: &[u16]) -> Result<Vec<(String, OwnedFd)>, NodeError>
     Ok(taken)
 }
 
-/// Looks at what is held already. A link could lead to a disk.
+/// Checks a device that is already open, because a link could lead to a disk.
 fn device(folder: &Path, name: &str) -> io::Result<OwnedFd> {
     let device = take_up(&folder.join(name), OpenTreeFlags::AT_SYMLINK_NOFOLLOW)?;
     match FileType::from_raw_mode(fstat(&device)?.st_mode) {
         FileType::CharacterDevice => Ok(device),
-        other => Err(io::Error::other(format!("it is no character device but {other:?}"))),
+        other => Err(io::Error::other(format!("it is not a character device but {other:?}"))),
     }
 }
 
-/// As the node's agent is told of them.
-pub(super) fn told(plan: &NodePlan) -> Vec<String> {
+/// Describes the GPUs for the arguments of the node's agent.
+pub(super) fn describe(plan: &NodePlan) -> Vec<String> {
     let numbers = plan.slot.gpus.iter().enumerate();
-    let told = numbers.map(|(index, number)| match plan.gpu_uuids.get(index) {
+    let described = numbers.map(|(index, number)| match plan.gpu_uuids.get(index) {
         Some(uuid) => format!("{number}={uuid}"),
         None => number.to_string(),
     });
-    told.collect()
+    described.collect()
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn only_character_devices_are_taken() {
-        // Whoever may not make mounts is refused before anything is looked at.
+        // A user who may not mount is refused before anything is examined.
         if !rustix::process::geteuid().is_root() {
             return;
         }
@@ -71,7 +71,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("nvidia2")).unwrap();
         for name in ["nvidia0", "nvidia1", "nvidia2"] {
             let refused = device(dir.path(), name).unwrap_err().to_string();
-            assert!(refused.contains("no character device"), "{name}: {refused}");
+            assert!(refused.contains("not a character device"), "{name}: {refused}");
         }
         let absent = device(dir.path(), "nvidia3").unwrap_err();
         assert_eq!(absent.kind(), io::ErrorKind::NotFound);

@@ -1,7 +1,7 @@
-//! The first process of a node: makes the sandboxes from inside, starts the agent, and stays.
+//! The first process of a node. It completes the sandbox from inside, starts the agent, and keeps running.
 //!
-//! It is a copy of the helper that has never left its code: there is no other program to trust in there. While it
-//! lives the node lives; when it ends the kernel ends everything in the node.
+//! It is a copy of the helper that never execs another program, so there is no other program to trust inside the node.
+//! The node is alive as long as this process; when it ends, the kernel kills everything in the node.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,7 +15,7 @@ use super::root::{self, Root};
 use super::{Doing, NodeError};
 use crate::{descriptors, logs};
 
-/// What a pipe can hold at most, unless the machine's root allows more.
+/// The largest size of a pipe, unless the host's root allows more.
 const PIPE_MAX: usize = 1 << 20;
 const PIECE: usize = 16 * 1024;
 
@@ -24,73 +24,74 @@ pub(super) struct Inside {
     pub host_name: String,
     pub has_ranges: bool,
     pub hub: OwnedFd,
-    /// What gives the node its way out ends when nobody holds this any more.
+    /// The process that provides internet access ends when this is closed everywhere.
     pub leash: OwnedFd,
-    /// What is this node's as long as these are held.
+    /// The claims of this node, which are valid as long as these are open.
     pub claims: Vec<OwnedFd>,
-    /// What the agent says goes there. It is on the machine's own disk, so the agent does not get it.
+    /// The file for the agent's output. It is on the host's own disk, so the agent does not get it.
     pub log: File,
     pub arguments: Vec<CString>,
 }
 
-/// Never returns: this is the process now.
-pub(super) fn live(go: OwnedFd, told: OwnedFd, inside: Inside) -> ! {
-    let code = match leave_behind(&go, &told, &inside).and_then(|()| begin(&go, &told, inside)) {
-        // Whoever made us is gone before we were whole.
-        Ok(None) => 0,
-        Ok(Some(parent)) => {
-            drop((go, told));
-            parent.stay()
-        }
-        Err(error) => {
-            let _ = rustix::io::write(&told, error.told().as_bytes());
-            1
-        }
-    };
-    // SAFETY: ends this process without running what its parent had planned for its own end.
+/// Runs the first process of the node. It never returns.
+pub(super) fn live(go: OwnedFd, report: OwnedFd, inside: Inside) -> ! {
+    let code =
+        match close_inherited(&go, &report, &inside).and_then(|()| begin(&go, &report, inside)) {
+            // The helper died before the node was complete.
+            Ok(None) => 0,
+            Ok(Some(parent)) => {
+                drop((go, report));
+                parent.run()
+            }
+            Err(error) => {
+                let _ = rustix::io::write(&report, error.describe().as_bytes());
+                1
+            }
+        };
+    // SAFETY: exits this process at once, without running its parent's cleanup.
     unsafe { libc::_exit(code) }
 }
 
-/// What the helper holds open is not the node's: its socket would seem to live as long as we do.
-fn leave_behind(go: &OwnedFd, told: &OwnedFd, inside: &Inside) -> Result<(), NodeError> {
+/// Closes what we inherited from the helper; otherwise its socket would seem to be open as long as we are alive.
+fn close_inherited(go: &OwnedFd, report: &OwnedFd, inside: &Inside) -> Result<(), NodeError> {
     let null = File::open("/dev/null").doing("cannot open /dev/null")?;
-    rustix::stdio::dup2_stdin(&null).doing("cannot replace the input")?;
-    // Nothing here may own what is closed below.
+    rustix::stdio::dup2_stdin(&null).doing("cannot replace the standard input")?;
+    // Nothing here may own a descriptor that is closed below.
     drop(null);
     let mut kept = inside.root.descriptors();
-    kept.extend([go.as_raw_fd(), told.as_raw_fd()]);
+    kept.extend([go.as_raw_fd(), report.as_raw_fd()]);
     let held = [inside.hub.as_raw_fd(), inside.leash.as_raw_fd(), inside.log.as_raw_fd()];
     kept.extend(held);
     kept.extend(inside.claims.iter().map(AsRawFd::as_raw_fd));
-    descriptors::close_all_but(&mut kept).doing("cannot close what is not ours")
+    descriptors::close_all_but(&mut kept).doing("cannot close inherited descriptors")
 }
 
-fn begin(go: &OwnedFd, told: &OwnedFd, inside: Inside) -> Result<Option<Parent>, NodeError> {
+fn begin(go: &OwnedFd, report: &OwnedFd, inside: Inside) -> Result<Option<Parent>, NodeError> {
     let mut byte = [0];
-    // Until then we have no user, no group and no network.
-    if rustix::io::read(go, &mut byte).doing("cannot wait for our users")? == 0 {
+    // Until the helper writes this byte, we have no users, no group and no network.
+    if rustix::io::read(go, &mut byte).doing("cannot wait for the helper")? == 0 {
         return Ok(None);
     }
-    rustix::process::setsid().doing("cannot begin a session")?;
+    rustix::process::setsid().doing("cannot start a session")?;
     become_root(inside.has_ranges)?;
-    rustix::system::sethostname(inside.host_name.as_bytes()).doing("cannot set the host's name")?;
+    rustix::system::sethostname(inside.host_name.as_bytes()).doing("cannot set the host name")?;
     inside.root.enter()?;
     let signals = block_signals()?;
     let (said, says) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
-        .doing("cannot make a pipe for what the agent says")?;
-    // The agent waits until it is heard.
+        .doing("cannot create a pipe for the agent's output")?;
+    // The agent's writes block until we have read them.
     rustix::fs::fcntl_setfl(&says, rustix::fs::OFlags::empty())
-        .doing("cannot make a pipe for what the agent says")?;
+        .doing("cannot create a pipe for the agent's output")?;
     // SAFETY: no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-node".as_ptr()) };
-    let agent = start_agent(told, &says, &inside.arguments)?;
+    let agent = start_agent(report, &says, &inside.arguments)?;
     let mut held = inside.claims;
     held.extend([inside.hub, inside.leash]);
     Ok(Some(Parent { agent, signals, said, log: inside.log, _held: held }))
 }
 
 pub(super) fn become_root(has_ranges: bool) -> Result<(), NodeError> {
-    // SAFETY: plain system calls; we have one thread, so nobody keeps the old users.
+    // SAFETY: plain system calls; we have one thread, so no other thread keeps the old users.
     let done = unsafe {
         (!has_ranges || libc::setgroups(0, std::ptr::null()) == 0)
             && libc::setresgid(0, 0, 0) == 0
@@ -100,9 +101,9 @@ pub(super) fn become_root(has_ranges: bool) -> Result<(), NodeError> {
         .doing("cannot become the node's root")
 }
 
-/// They are waited for, not handled: whenever one came, there is something to read here.
+/// Blocks signals, which are read from this descriptor instead of being handled.
 fn block_signals() -> Result<OwnedFd, NodeError> {
-    // SAFETY: the set lives on our stack, and is filled before it is used; a new descriptor is nobody else's.
+    // SAFETY: the set is on our stack and is filled before it is used; the new descriptor is only ours.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -118,14 +119,14 @@ fn block_signals() -> Result<OwnedFd, NodeError> {
     Err(std::io::Error::last_os_error()).doing("cannot block signals")
 }
 
-fn start_agent(told: &OwnedFd, says: &OwnedFd, arguments: &[CString]) -> Result<Pid, NodeError> {
-    // SAFETY: we have one thread; the child only calls the kernel and then becomes another program.
+fn start_agent(report: &OwnedFd, says: &OwnedFd, arguments: &[CString]) -> Result<Pid, NodeError> {
+    // SAFETY: we have one thread; the child only makes system calls and then execs another program.
     let pid = unsafe { libc::fork() };
     match Pid::from_raw(pid) {
         Some(agent) if pid > 0 => Ok(agent),
         None => {
             let failed = become_agent(says, arguments);
-            let _ = rustix::io::write(told, failed.told().as_bytes());
+            let _ = rustix::io::write(report, failed.describe().as_bytes());
             // SAFETY: as above.
             unsafe { libc::_exit(1) }
         }
@@ -133,7 +134,7 @@ fn start_agent(told: &OwnedFd, says: &OwnedFd, arguments: &[CString]) -> Result<
     }
 }
 
-/// Returns only if it failed.
+/// Execs the agent. Returns only if that failed.
 fn become_agent(says: &OwnedFd, arguments: &[CString]) -> NodeError {
     let error = match try_become_agent(says, arguments) {
         Ok(()) => std::io::Error::last_os_error(),
@@ -160,7 +161,7 @@ fn try_become_agent(says: &OwnedFd, arguments: &[CString]) -> std::io::Result<()
     let arguments: Vec<&std::ffi::CStr> = arguments.iter().map(|text| text.as_c_str()).collect();
     let (arguments, variables) = (pointers(&arguments), pointers(&variables));
     let program = CString::new(root::BINARY)?;
-    // SAFETY: all texts and both lists, which end with null, live until the call; it returns only if it failed.
+    // SAFETY: all strings and both null-terminated lists live until the call, which returns only if it failed.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -170,23 +171,24 @@ fn try_become_agent(says: &OwnedFd, arguments: &[CString]) -> std::io::Result<()
     Ok(())
 }
 
-/// What the first process is, once the agent runs.
+/// The first process, once the agent is running.
 struct Parent {
     agent: Pid,
-    /// Those that came.
+    /// Delivers the signals that arrived.
     signals: OwnedFd,
-    /// What the agent says.
+    /// Delivers the agent's output.
     said: OwnedFd,
     log: File,
-    /// What lives as long as the node.
+    /// What must be held open as long as the node is alive.
     _held: Vec<OwnedFd>,
 }
 
 impl Parent {
-    /// Collects whatever ends in the node, passes on the wish to end, writes down what the agent says, and ends with the agent.
-    fn stay(&self) -> i32 {
+    /// Reaps every process of the node, forwards requests to terminate, writes the agent's log, and ends with the
+    /// agent.
+    fn run(&self) -> i32 {
         if let Ok(null) = File::open("/dev/null") {
-            // The helper's own output is not the node's to hold open.
+            // The node must not hold the helper's own output open.
             let _ = rustix::stdio::dup2_stdin(&null);
             let _ = rustix::stdio::dup2_stdout(&null);
             let _ = rustix::stdio::dup2_stderr(&null);
@@ -197,15 +199,15 @@ impl Parent {
             let said = PollFd::new(&self.said, PollFlags::IN);
             // An agent that has closed its output would wake us all the time.
             let count = if heard == Heard::End { 1 } else { 2 };
-            // It fails only if it is interrupted.
+            // This fails only if it is interrupted.
             let _ = poll(&mut [signals, said][..count], None);
             if heard != Heard::End {
-                heard = self.listen();
+                heard = self.read_output();
             }
             self.pass_on();
             while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
                 if pid == self.agent {
-                    self.hear_last_words();
+                    self.drain_output();
                     let killed = || status.terminating_signal().map_or(1, |signal| 128 + signal);
                     return status.exit_status().unwrap_or_else(killed);
                 }
@@ -213,8 +215,8 @@ impl Parent {
         }
     }
 
-    /// Writes down one piece of what the agent has said. What does not fit on the machine's disk is lost.
-    fn listen(&self) -> Heard {
+    /// Writes one chunk of the agent's output to its log. What does not fit on the host's disk is lost.
+    fn read_output(&self) -> Heard {
         let mut piece = [0; PIECE];
         match rustix::io::read(&self.said, &mut piece) {
             Ok(0) => Heard::End,
@@ -226,10 +228,11 @@ impl Parent {
         }
     }
 
-    /// Others may hold the agent's output as well, and go on.
-    fn hear_last_words(&self) {
+    /// Reads what is left in the pipe. The number of reads is limited because other processes may hold the agent's
+    /// output open and continue to write.
+    fn drain_output(&self) {
         let mut pieces = PIPE_MAX / PIECE;
-        while pieces > 0 && self.listen() == Heard::Words {
+        while pieces > 0 && self.read_output() == Heard::Words {
             pieces -= 1;
         }
     }
@@ -238,7 +241,7 @@ impl Parent {
     fn pass_on(&self) {
         let mut signal = [0; size_of::<libc::signalfd_siginfo>()];
         while rustix::io::read(&self.signals, &mut signal).is_ok_and(|read| read == signal.len()) {
-            // Its number comes first.
+            // The structure starts with the signal number.
             if signal[..4] != libc::SIGCHLD.to_ne_bytes() {
                 let _ = rustix::process::kill_process(self.agent, Signal::TERM);
             }
@@ -250,6 +253,6 @@ impl Parent {
 enum Heard {
     Words,
     Nothing,
-    /// Nobody can say anything any more.
+    /// No process holds the other end any more.
     End,
 }

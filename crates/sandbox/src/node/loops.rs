@@ -1,4 +1,4 @@
-//! Makes a file a block device, for as long as something is mounted from it.
+//! Attaches a file to a block device for as long as it is mounted.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -6,13 +6,13 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 pub(super) const CONTROL: &str = "/dev/loop-control";
-/// Of `linux/loop.h`.
+/// From `linux/loop.h`.
 const GET_FREE: libc::Ioctl = 0x4C82;
 const CONFIGURE: libc::Ioctl = 0x4C0A;
 const AUTOCLEAR: u32 = 4;
 const DIRECT_IO: u32 = 16;
-/// Other servers of this machine may take the same free device at the same time.
-const TRIES: u32 = 64;
+/// Other servers on this host may take the same free device at the same time.
+const ATTEMPTS_MAX: u32 = 64;
 
 /// `struct loop_info64`.
 #[repr(C)]
@@ -41,7 +41,7 @@ struct Config {
 
 const _: () = assert!(size_of::<Config>() == 304);
 
-/// While this is held, or the device is mounted, it is the file's.
+/// A loop device. It belongs to the file as long as this is held or the device is mounted.
 pub(super) struct Device {
     pub path: PathBuf,
     _open: File,
@@ -54,7 +54,7 @@ pub(super) fn attach(file: &File) -> io::Result<Device> {
         options
     };
     let control = options().open(CONTROL)?;
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS_MAX {
         // SAFETY: no memory is passed.
         let number = unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE) };
         if number < 0 {
@@ -62,10 +62,10 @@ pub(super) fn attach(file: &File) -> io::Result<Device> {
         }
         let path = PathBuf::from(format!("/dev/loop{number}"));
         let open = options().open(&path)?;
-        // Past the cache: what the file system in it has there already need not be there twice.
+        // Bypasses the page cache, because the file system inside already caches its own contents.
         match configure(&open, file, AUTOCLEAR | DIRECT_IO) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => continue,
-            // Not every file system can do without its cache.
+            // Not every file system supports direct I/O.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 configure(&open, file, AUTOCLEAR)?;
             }

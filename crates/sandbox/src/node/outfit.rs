@@ -1,4 +1,5 @@
-//! What a node is given: its folder, a disk or a folder of its own, and everything else that its first process takes in.
+//! Prepares what a node is given: its folder, a disk or a folder of its own, and everything that its first process
+//! needs.
 
 use std::ffi::CString;
 use std::io;
@@ -19,7 +20,7 @@ use crate::network::Address;
 use crate::protocol::NodePlan;
 use crate::slirp::{RESOLVER, Slirp};
 
-/// What is a node's own, and the most that a job may write to it.
+/// The node's own storage, and the most that a job may write to it.
 pub(super) struct Home {
     pub(super) mount: OwnedFd,
     pub(super) job_disk_bytes: u64,
@@ -51,7 +52,8 @@ impl NodeFactory {
             ),
             ("group", "root:x:0:\njob:x:1000:\nnogroup:x:65534:\n"),
             ("hostname", &format!("{}\n", plan.node)),
-            // Without a way out nobody answers there, and nothing waits for long. The agent reads the first line.
+            // Without internet access nothing responds at this address, so the timeouts are short. The agent reads the
+            // first line.
             (
                 "resolv.conf",
                 &format!(
@@ -73,7 +75,7 @@ impl NodeFactory {
         write_whole(&folder.join("place"), &serde_json::to_vec(&plan.slot)?)
     }
 
-    /// What becomes the node's own: a disk, or a folder where it cannot have one.
+    /// Creates the node's own storage: a disk, or a folder if it cannot have one.
     pub(super) fn home(&self, folder: &Path, plan: &NodePlan) -> Result<Home, NodeError> {
         let (uid, gid) = self.users.root_of(plan.slot.users);
         let (uid, gid) = (uid_of(uid), gid_of(gid));
@@ -89,18 +91,18 @@ impl NodeFactory {
         }
         let home = folder.join(disk::HOME);
         let made = make_dir(&home, 0o700);
-        // It is not entered by a link: we made it, and only we write beside it.
+        // This cannot be a link: we created it, and only we write to the folder that contains it.
         made.and_then(|()| Ok(rustix::fs::chown(&home, Some(uid), Some(gid))?))
-            .doing("cannot make the node's own folder")?;
+            .doing("cannot create the node's own folder")?;
         let mount = take_up(&home, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
-            .doing("cannot take up the node's own folder")?;
-        // The server needs room as well.
+            .doing("cannot open a mount of the node's own folder")?;
+        // The server needs space as well.
         let half = DiskSpace::of(folder).map(|disk| disk.free_bytes / 2);
         let job_disk_bytes = plan.job_disk_bytes.min(half.unwrap_or(u64::MAX));
         Ok(Home { mount, job_disk_bytes })
     }
 
-    /// All that the new process needs, taken up by us: it may not walk to any of it.
+    /// Opens everything that the new process needs, because it may not walk to any of it itself.
     pub(super) fn inside(
         &self,
         folder: &Path,
@@ -111,7 +113,7 @@ impl NodeFactory {
     ) -> Result<init::Inside, NodeError> {
         let taken = |path: &Path| {
             take_up(path, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
-                .doing(format!("cannot take up {}", path.display()))
+                .doing(format!("cannot open a mount of {}", path.display()))
         };
         let shown = |path: &PathBuf| {
             let taken = take_up(path, OpenTreeFlags::AT_RECURSIVE);
@@ -121,7 +123,7 @@ impl NodeFactory {
         let relay = taken(&self.config.relays.join(&plan.node))?;
         check_owner(&relay, self.config.owner)
             .doing("cannot use the folder of the node's socket")?;
-        // A server that has none yet makes it before it asks for the next node.
+        // A server that has none yet creates it before it requests the next node.
         let environments = self.config.environments.as_deref();
         let environments = environments.map(|path| path.join(plan.slot.cluster.to_string()));
         let environments = environments.filter(|path| path.is_dir());
@@ -133,7 +135,7 @@ impl NodeFactory {
         let address = address_of(&plan.slot)?.ip().to_string();
         let disk = home.job_disk_bytes.to_string();
         let gpu_slots = plan.gpu_slots.to_string();
-        let gpus = gpus::told(plan);
+        let gpus = gpus::describe(plan);
         let missing = crate::helper::missing(self);
         let why_no_internet = plan.lacks_internet.then(Slirp::check).and_then(Result::err);
         let mut arguments = vec![
@@ -171,7 +173,8 @@ impl NodeFactory {
         if environments.is_some() {
             arguments.extend(["--environments", root::ENVIRONMENTS]);
         }
-        let argument = |text| CString::new(text).expect("checked: no argument has a zero byte");
+        let argument =
+            |text| CString::new(text).expect("checked: no argument contains a zero byte");
         Ok(init::Inside {
             root: root::Root {
                 home: home.mount,
@@ -192,8 +195,8 @@ impl NodeFactory {
             },
             host_name: plan.node.clone(),
             has_ranges: self.users.are_ranges(),
-            // As long as this is open the hub is there, whoever of us ends first.
-            hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub")?,
+            // The hub exists as long as this is open, whichever process ends first.
+            hub: self.hub.namespace().try_clone_to_owned().doing("cannot hold the hub open")?,
             leash,
             claims: Vec::new(),
             log,

@@ -1,11 +1,13 @@
 //! A limit on the folder of a node that the kernel enforces: a project quota.
 //!
-//! This is the second way to keep a node within its space, where it cannot have a disk of its own and the file system of the
-//! nodes' folder has project quotas switched on. All that is in a node's folder belongs to one project, whose number is that of
-//! the node's first user, so no two nodes of the machine share one. The kernel refuses to change the project of a file from
-//! within a user namespace other than the machine's, and every node has its own: a job cannot leave its project.
+//! This is the second-best way to limit a node's space. It is used if the node cannot have a disk of its own and the
+//! file system of the nodes' folder has project quotas enabled. Everything in a node's folder belongs to one project,
+//! whose number is that of the node's first user, so no two nodes of the host share one. The kernel refuses to change
+//! the project of a file from within any user namespace other than the host's, and every node has its own: a job cannot
+//! leave its project.
 //!
-//! A quota limits and does not reserve. What the kernel knows of quotas says how much all nodes of the machine may take.
+//! A quota limits but does not reserve. The sum of the quotas that the kernel knows shows how much all nodes of the
+//! host may still take.
 
 use std::fs::File;
 use std::io;
@@ -14,28 +16,28 @@ use std::path::Path;
 
 use super::{claims, users};
 
-/// Of `linux/quota.h` and `linux/dqblk_xfs.h`. Each works for ext4 and for XFS.
+/// From `linux/quota.h` and `linux/dqblk_xfs.h`. Each works for ext4 and for XFS.
 const GET_QUOTA: u32 = 0x80_0007;
 const SET_QUOTA: u32 = 0x80_0008;
 const GET_NEXT_QUOTA: u32 = 0x80_0009;
 const GET_STATE: u32 = 0x5805;
 const OF_PROJECTS: u32 = 2;
-/// Flags of [`State`]: what projects have is counted, and limited.
+/// Flags of [`State`]: the use of projects is counted, and limited.
 const COUNTED: u16 = 1 << 4;
 const ENFORCED: u16 = 1 << 5;
 /// Which fields of a [`Quota`] are set: the limits of space and of files.
 const LIMITS: u32 = 1 | 4;
 const BLOCK: u64 = 1024;
-/// For each so many bytes a node may have one file, as file systems have them.
+/// A node may have one file for each of this many bytes, as is usual for file systems.
 const BYTES_PER_FILE: u64 = 16 * 1024;
 
-/// Of `linux/fs.h`.
+/// From `linux/fs.h`.
 const GET_ATTRIBUTES: libc::Ioctl = 0x801c_581f;
 const SET_ATTRIBUTES: libc::Ioctl = 0x401c_5820;
-/// New files in a folder belong to the folder's project.
+/// New files in a folder inherit the folder's project.
 const INHERIT: u32 = 0x200;
 
-/// `struct if_dqblk`, and `struct if_nextdqblk`, which has the number where the other is filled up.
+/// `struct if_dqblk`, and `struct if_nextdqblk`, which has the project number where the other has padding.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Quota {
@@ -75,28 +77,28 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 28);
 
-/// What all nodes may take together by their quotas, in bytes.
+/// How much all nodes together may take by their quotas, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Granted {
     pub limits: u64,
-    /// What of it they have not used yet.
+    /// The part that they have not used yet.
     pub unused: u64,
 }
 
-/// Why nodes in this folder cannot have quotas, if so.
+/// Returns an error with the reason if nodes in this folder cannot have quotas.
 pub fn check(nodes: &Path) -> Result<(), String> {
     let is_off =
-        || format!("the file system of {} has no project quotas switched on", nodes.display());
+        || format!("project quotas are not enabled on the file system of {}", nodes.display());
     let folder = File::open(nodes).map_err(|error| format!("{}: {error}", nodes.display()))?;
     let mut state = State { version: 1, ..State::default() };
     match call(&folder, GET_STATE, 0, &mut state) {
         Ok(()) if state.flags & COUNTED != 0 && state.flags & ENFORCED != 0 => {}
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(format!("cannot look at project quotas: {error}"));
+            return Err(format!("cannot read project quotas: {error}"));
         }
         _ => return Err(is_off()),
     }
-    // Only the machine's own root may set limits; root of a container often is not.
+    // Only the host's own root may set limits, which root in a container often is not.
     match get(&folder, GET_QUOTA, 0) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Err(format!("cannot set project quotas: {error}"))
@@ -105,9 +107,9 @@ pub fn check(nodes: &Path) -> Result<(), String> {
     }
 }
 
-/// Makes all that will be in this folder, which is empty, the project's, and limits what that can be.
+/// Assigns this empty folder and all that will be in it to the project, and limits the project.
 pub(super) fn set(folder: &File, project: u32, bytes: u64) -> io::Result<()> {
-    // The limit first: there is no moment without it.
+    // The limit is set first, so that the project is never without it.
     limit(folder, project, bytes)?;
     let mut attributes = Attributes::default();
     attribute(folder, GET_ATTRIBUTES, &mut attributes)?;
@@ -116,14 +118,15 @@ pub(super) fn set(folder: &File, project: u32, bytes: u64) -> io::Result<()> {
     attribute(folder, SET_ATTRIBUTES, &mut attributes)
 }
 
-/// What the nodes of all servers may take on the file system of this folder, except one whose quota is about to be set.
+/// How much the nodes of all servers may take on the file system of this folder, except for the one whose quota is
+/// about to be set.
 pub(super) fn granted(nodes: &Path, except: Option<u32>) -> Granted {
     let Ok(folder) = File::open(nodes) else { return Granted::default() };
     sum(of_nodes(&folder).filter(|quota| Some(quota.project) != except))
 }
 
-/// Forgets the limits of nodes that are gone: those whose users nobody has claimed. Another server's node that is made
-/// meanwhile has to wait for us, or we see its claim.
+/// Removes the limits of deleted nodes, which are those whose users are not claimed. A node that another server creates
+/// meanwhile waits for us, or we see its claim.
 pub(super) fn release(nodes: &Path) {
     let Ok(folder) = File::open(nodes) else { return };
     for quota in of_nodes(&folder) {
@@ -146,12 +149,12 @@ fn sum(quotas: impl Iterator<Item = Quota>) -> Granted {
     })
 }
 
-/// All quotas that limit nodes.
+/// Lists all quotas that limit nodes.
 fn of_nodes(folder: &File) -> impl Iterator<Item = Quota> {
     let mut from = Some(users::FIRST);
     std::iter::from_fn(move || {
         let quota = get(folder, GET_NEXT_QUOTA, from?).ok()?;
-        // A kernel that started from the beginning again would keep us here for ever.
+        // A kernel that started from the beginning again would keep us in this loop.
         let next = quota.project.checked_add(1).filter(|next| Some(*next) > from);
         from = next;
         next.map(|_| quota)
@@ -170,7 +173,7 @@ fn limit(folder: &File, project: u32, bytes: u64) -> io::Result<()> {
     call(folder, SET_QUOTA, project, &mut quota)
 }
 
-/// None at all for no bytes, as the kernel counts.
+/// The limits for this many bytes. For 0 bytes there is no limit, as in the kernel.
 fn limits(bytes: u64) -> Quota {
     Quota {
         hard_blocks: bytes / BLOCK,
@@ -180,10 +183,11 @@ fn limits(bytes: u64) -> Quota {
     }
 }
 
-/// Calls `quotactl_fd` about the file system of this folder. Each command has a structure of its own.
+/// Calls `quotactl_fd` for the file system of this folder. Each command has its own structure.
 fn call<T>(folder: &File, command: u32, project: u32, about: &mut T) -> io::Result<()> {
     let command = command << 8 | OF_PROJECTS;
-    // SAFETY: the kernel reads or writes the command's structure, which is as large as it expects, and keeps nothing of it.
+    // SAFETY: the kernel reads or writes the command's structure, which has the size it expects, and keeps no reference
+    // to it.
     let done = unsafe {
         libc::syscall(libc::SYS_quotactl_fd, folder.as_raw_fd(), command, project, &raw mut *about)
     };
@@ -218,16 +222,19 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_without_quotas_is_told() {
-        // In memory: it has none of projects, on any kernel.
+    fn a_file_system_without_quotas_is_reported() {
+        // A file system in memory has no project quotas, on any kernel.
         let why = check(Path::new("/dev/shm")).unwrap_err();
-        assert!(why.contains("/dev/shm has no project quotas switched on"), "{why}");
+        assert!(
+            why.contains("project quotas are not enabled on the file system of /dev/shm"),
+            "{why}"
+        );
         assert_eq!(granted(Path::new("/dev/shm"), None), Granted::default());
         release(Path::new("/dev/shm"));
         assert!(check(Path::new("/none")).is_err());
     }
 
-    /// It shows something only if `TMPDIR` is on a file system that is mounted with `prjquota`, on a kernel that has
+    /// This tests something only if `TMPDIR` is on a file system that is mounted with `prjquota`, on a kernel with
     /// CONFIG_QFMT_V2 (ext4) or CONFIG_XFS_QUOTA.
     #[test]
     fn a_folder_holds_no_more_than_its_quota() {
@@ -235,10 +242,10 @@ mod tests {
         if let Err(why) = check(nodes.path()) {
             return muster_testing::skip(muster_testing::Optional::ProjectQuotas, &why.to_string());
         }
-        // The last one there is, which a server gives out last.
+        // The last slot, which a server assigns last.
         let (slot, bytes) = (crate::protocol::NODES_MAX - 1, 8 << 20);
         let (project, _) = Users::Ranges.root_of(slot);
-        let claim = claims::take_users(slot).unwrap().expect("no node has it");
+        let claim = claims::take_users(slot).unwrap().expect("no node has this slot");
         let home = nodes.path().join("home");
         std::fs::create_dir(&home).unwrap();
         let folder = File::open(&home).unwrap();
@@ -246,9 +253,9 @@ mod tests {
         set(&folder, project, bytes).unwrap();
         let after = granted(nodes.path(), None);
         assert_eq!(after.limits, before.limits + bytes);
-        assert_eq!(granted(nodes.path(), Some(project)), before, "all but its own");
+        assert_eq!(granted(nodes.path(), Some(project)), before, "all except its own");
 
-        // Whoever is in the folder sees a disk of that size, in which new folders are as well.
+        // Processes in the folder see a disk of that size, also in new subfolders.
         let inner = home.join("a");
         std::fs::create_dir(&inner).unwrap();
         let size = || {
@@ -257,7 +264,7 @@ mod tests {
         };
         assert_eq!((size().0, size().2), (bytes, bytes / BYTES_PER_FILE));
 
-        // As every node, without the rights of the machine's root.
+        // Like every node, without the privileges of the host's root.
         let is_held = in_own_users(|| {
             let mut leaves = Attributes { project: project + 1, ..attributes(&folder) };
             let is_refused = attribute(&folder, SET_ATTRIBUTES, &mut leaves).is_err();
@@ -276,20 +283,20 @@ mod tests {
             let taken = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, more);
             is_refused && is_full && taken.is_err() && (bytes / 2..=bytes).contains(&written)
         });
-        assert!(is_held, "it left its project, or wrote more than it may");
+        assert!(is_held, "it left its project, or wrote more than its limit");
         assert!(size().1 < 65_536, "the folder is full: {:?}", size());
         assert!(granted(nodes.path(), None).unused < before.unused + 65_536);
 
         release(nodes.path());
-        assert_eq!(granted(nodes.path(), None).limits, after.limits, "it is claimed");
+        assert_eq!(granted(nodes.path(), None).limits, after.limits, "the users are claimed");
         drop(claim);
         release(nodes.path());
-        assert_eq!(granted(nodes.path(), None), before, "nobody has it any more");
+        assert_eq!(granted(nodes.path(), None), before, "the users are no longer claimed");
     }
 
-    /// Runs it in a process with a user namespace of its own.
+    /// Runs `does` in a process with its own user namespace.
     fn in_own_users(does: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child has one thread, and ends without running what the test had planned.
+        // SAFETY: the child has one thread and exits without running the test's cleanup.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: as above; no memory is passed.
@@ -298,7 +305,7 @@ mod tests {
                 libc::_exit(i32::from(!is_done))
             }
         }
-        let child = rustix::process::Pid::from_raw(child).expect("it was forked");
+        let child = rustix::process::Pid::from_raw(child).expect("the fork succeeded");
         let ended = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty());
         ended.unwrap().is_some_and(|(_, status)| status.exit_status() == Some(0))
     }

@@ -1,4 +1,4 @@
-//! What is left of a node, before it is removed.
+//! Examines what is left of a node before it is removed.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use crate::protocol::{End, LOG_TAIL_MAX, Remains};
 const END: &str = "end";
 
 impl NodeFactory {
-    /// Notes how the first process of a node ended: only whoever started it is told, and only once.
+    /// Records how the first process of a node ended, which only its parent can learn, and only once.
     pub fn note_end(&self, node: &str, end: End) -> io::Result<()> {
         write_whole(&self.config.nodes.join(node).join(END), &serde_json::to_vec(&end)?)
     }
 
-    /// What cannot be found out is left out: nobody waits for a witness.
+    /// Collects what is known about a node. Whatever cannot be read is left out, so that removal never has to wait.
     pub fn examine(&self, node: &str) -> Result<Remains, NodeError> {
         let folder = self.config.nodes.join(node);
         let end = std::fs::read(folder.join(END)).ok();

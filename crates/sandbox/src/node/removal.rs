@@ -1,4 +1,4 @@
-//! Takes away what a node leaves when it has ended, and gives back what it took.
+//! Removes what a node leaves behind when it has ended, and frees what it held.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use crate::logs;
 use crate::protocol::{Seen, Stop, check_name};
 
 impl NodeFactory {
-    /// Removes what is left of a node that does not live any more.
+    /// Removes what is left of a node that has ended.
     pub fn remove(&self, node: &str) -> Result<(), NodeError> {
         if self.alive(node)?.is_some() {
-            return Err(NodeError::new(format!("{node} still lives; it has to end first")));
+            return Err(NodeError::new(format!("{node} is still alive; it has to end first")));
         }
         self.remove_group(node).doing("cannot remove the node's cgroup")?;
         if let Some(slot) = self.slot(node) {
             let gone = self.hub.disconnect(address_of(&slot)?);
-            gone.doing("cannot take the node's cable away")?;
+            gone.doing("cannot remove the node's cable")?;
         }
         let folder = self.config.nodes.join(node);
         if let Err(error) = logs::keep(&folder.join("agent.log"), node, &self.config.logs) {
@@ -27,10 +27,10 @@ impl NodeFactory {
         }
     }
 
-    /// Gives back what the disk of a node takes that does not live any more, and leaves the rest of it to be looked at.
+    /// Frees the disk space of a node that has ended, and keeps the rest of it for examination.
     pub fn empty(&self, node: &str) -> Result<(), NodeError> {
         if self.alive(node)?.is_some() {
-            return Err(NodeError::new(format!("{node} still lives; it has to end first")));
+            return Err(NodeError::new(format!("{node} is still alive; it has to end first")));
         }
         let folder = self.config.nodes.join(node);
         disk::remove(&folder).doing("cannot remove the node's disk")?;
@@ -39,11 +39,11 @@ impl NodeFactory {
         Ok(())
     }
 
-    /// Takes again what the node's disk has given back to the machine's. Who lives on space that is not its own any more would
-    /// break in the middle of a write, so without that space it ends at once.
+    /// Allocates again the space that the node's disk has given back to the host's disk. If there is not enough space,
+    /// the node is ended at once, because otherwise one of its writes would fail halfway.
     pub fn refill(&self, node: &str) -> Result<(), NodeError> {
         disk::fill_holes(&self.config.nodes.join(node)).or_else(|error| {
-            tracing::error!(node, %error, "a node's disk cannot be filled again; the node is ended");
+            tracing::error!(node, %error, "cannot restore the space of a node's disk; the node is ended");
             self.signal(node, Stop::Kill)
         })
     }
@@ -52,16 +52,20 @@ impl NodeFactory {
     pub fn remove_orphans(&self) -> Result<(), NodeError> {
         for Seen { node, is_alive, .. } in self.list()? {
             if !is_alive && let Err(error) = self.empty(&node) {
-                tracing::warn!(node, error = error.told(), "a dead node's disk stays");
+                tracing::warn!(
+                    node,
+                    error = error.describe(),
+                    "cannot delete the disk of a dead node"
+                );
             }
         }
-        let what = "cannot look for groups without a node";
+        let what = "cannot list the groups of deleted nodes";
         for node in self.groups.list(&self.config.instance).doing(what)? {
             if check_name(&node).is_ok() && self.alive(&node)?.is_none() {
-                self.remove_group(&node).doing("cannot remove a group without a node")?;
+                self.remove_group(&node).doing("cannot remove the group of a deleted node")?;
             }
         }
-        self.hub.remove_unused().doing("cannot remove networks without a node")
+        self.hub.remove_unused().doing("cannot remove networks without nodes")
     }
 
     fn remove_group(&self, node: &str) -> io::Result<()> {

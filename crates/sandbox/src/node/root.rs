@@ -1,4 +1,4 @@
-//! What a node sees as its root: the programs of this machine, read-only, and what is its own.
+//! Assembles the root of a node: the programs of this host, read-only, and what belongs to the node.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -14,50 +14,50 @@ use rustix::mount::{
 use super::{Doing, NodeError};
 use crate::mounts::{DEVICE_LINKS, DEVICES, make_read_only, put, set_attributes};
 
-/// Paths inside.
+/// Paths inside the node.
 pub(super) const HOME: &str = "/node";
 pub(super) const BINARY: &str = "/run/muster/muster";
 pub(super) const CA: &str = "/run/muster/given/ca.pem";
 pub(super) const CA_BUNDLE: &str = "/run/muster/given/ca-bundle.pem";
 pub(super) const SECRET: &str = "/run/muster/given/secret";
 pub(super) const RELAY: &str = "/run/muster/relay";
-/// Where nodes, and jobs on them, find Python environments.
+/// Where nodes and their jobs find Python environments.
 pub const ENVIRONMENTS: &str = "/environments";
 const GIVEN: &str = "/run/muster/given";
-/// Where cgroups are on any machine.
+/// Where cgroups are mounted on every host.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Programs and what they need to run, on any distribution.
+/// Programs and what they need to run, on all distributions.
 const SYSTEM: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr"];
-/// Of the machine's own names these are not the node's.
+/// Files in `/etc` that are the node's own instead of the host's.
 pub(super) const REPLACED: [&str; 5] = ["hosts", "hostname", "passwd", "group", "resolv.conf"];
-/// The new root is made here; what is below is out of sight in this namespace anyway.
+/// The new root is assembled here. Nothing in this namespace needs what it covers.
 const SITE: &str = "/tmp";
 
-/// The descriptors are mounts that are nowhere yet, see [`crate::mounts::take_up`].
+/// The descriptors are detached mounts; see [`crate::mounts::take_up`].
 pub(super) struct Root {
     pub home: OwnedFd,
     pub given: OwnedFd,
     pub relay: OwnedFd,
     pub binary: OwnedFd,
-    /// Each with where the hierarchy is on the machine, and will be in the node.
+    /// Each with the path of its hierarchy, which is the same on the host and in the node.
     pub cgroups: Vec<(PathBuf, OwnedFd)>,
-    /// By [`REPLACED`].
+    /// In the order of [`REPLACED`].
     pub replaced: Vec<OwnedFd>,
-    /// Devices of its GPUs, by their names in `/dev`.
+    /// The devices of its GPUs, by their names in `/dev`.
     pub gpus: Vec<(String, OwnedFd)>,
-    /// What becomes [`ENVIRONMENTS`].
+    /// Becomes [`ENVIRONMENTS`].
     pub environments: Option<OwnedFd>,
-    /// More of the machine, each where it is there.
+    /// Additional paths of the host, each at the same path in the node.
     pub shown: Vec<(PathBuf, OwnedFd)>,
 }
 
 impl Root {
-    /// Makes the root and moves into it. For the first process of new pid and mount namespaces.
+    /// Assembles the root and moves into it. For the first process of new PID and mount namespaces.
     pub fn enter(&self) -> Result<(), NodeError> {
         mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
-            .doing("cannot keep our mounts to ourselves")?;
+            .doing("cannot make our mounts private")?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", SITE, "tmpfs", flags, c"mode=755,size=4m").doing("cannot mount a root")?;
         self.system()?;
@@ -68,14 +68,14 @@ impl Root {
             "cannot mount /proc; inside a container it has to be unmasked (--security-opt unmask=ALL)",
         )?;
         let sys = at("/sys")?;
-        // Without it programs count cores by other means.
+        // Without /sys, programs count cores by other means.
         let _ = mount("sysfs", &sys, "sysfs", flags | MountFlags::RDONLY, None);
         self.groups()?;
         let tmp = at("/tmp")?;
         mount("tmpfs", &tmp, "tmpfs", flags - MountFlags::NOEXEC, c"mode=1777,size=256m")
             .doing("cannot mount /tmp")?;
         at("/var")?;
-        symlink("/tmp", Path::new(SITE).join("var/tmp")).doing("cannot make /var/tmp")?;
+        symlink("/tmp", Path::new(SITE).join("var/tmp")).doing("cannot create /var/tmp")?;
         if let Some(folder) = &self.environments {
             let slot = at(ENVIRONMENTS)?;
             put(folder, &slot).doing("cannot mount the environments")?;
@@ -90,7 +90,7 @@ impl Root {
         move_in()
     }
 
-    /// What must stay open until then.
+    /// The descriptors that must be open until then.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let all = [&self.home, &self.given, &self.relay, &self.binary];
         let cgroups = self.cgroups.iter().chain(&self.shown).map(|(_, mount)| mount);
@@ -110,7 +110,7 @@ impl Root {
             if found.is_symlink() {
                 let target = std::fs::read_link(path).doing("cannot read a link")?;
                 let slot = below(path);
-                symlink(target, slot).doing(format!("cannot make {}", path.display()))?;
+                symlink(target, slot).doing(format!("cannot create {}", path.display()))?;
             } else if found.is_dir() {
                 let slot = at(path)?;
                 mount_bind_recursive(path, &slot)
@@ -122,13 +122,13 @@ impl Root {
             let mut slot = below(Path::new("/etc")).join(name);
             let found = std::fs::symlink_metadata(&slot);
             if found.as_ref().is_ok_and(|found| found.is_symlink()) {
-                // To somewhere in /run, as a rule, which is empty in here.
+                // The link usually leads into /run, which is empty in here.
                 let target = std::fs::read_link(&slot).doing("cannot read a link")?;
                 slot = at(Path::new("/etc").join(&target).parent().unwrap_or(Path::new("/")))?
                     .join(target.file_name().unwrap_or_default());
-                touch(&slot).doing(format!("cannot make a place for /etc/{name}"))?;
+                touch(&slot).doing(format!("cannot create a mount point for /etc/{name}"))?;
             } else if !found.is_ok_and(|found| found.is_file()) {
-                // Where the machine has none there is no place to put ours.
+                // If the host does not have the file, there is no mount point for ours.
                 continue;
             }
             put(file, &slot).doing(format!("cannot replace /etc/{name}"))?;
@@ -137,13 +137,13 @@ impl Root {
         Ok(())
     }
 
-    /// The node's own groups where programs look for groups: it may make more below them.
+    /// Mounts the node's own groups where programs expect cgroups, so that it can create more below them.
     fn groups(&self) -> Result<(), NodeError> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         let is_split = self.cgroups.iter().any(|(hierarchy, _)| hierarchy != Path::new(CGROUPS));
         if is_split {
             mount("tmpfs", &at(CGROUPS)?, "tmpfs", flags, c"mode=755,size=64k")
-                .doing("cannot mount a place for cgroups")?;
+                .doing("cannot mount a folder for cgroups")?;
         }
         for (hierarchy, group) in &self.cgroups {
             put(group, &at(hierarchy)?)
@@ -165,17 +165,17 @@ impl Root {
         folder(&self.home, HOME)?;
         folder(&self.relay, RELAY)?;
         let given = folder(&self.given, GIVEN)?;
-        make_read_only(&given, false).doing("cannot protect what is given")?;
-        // Where jobs find it that see the node as it is.
+        make_read_only(&given, false).doing("cannot protect the node's given files")?;
+        // Jobs that share the node's sandbox find the bundle here.
         let bundle = below(Path::new(CA_BUNDLE));
         if bundle.exists() {
             let slot = below(Path::new(crate::job::CA_BUNDLE));
-            touch(&slot).doing("cannot make a place for the CA bundle")?;
+            touch(&slot).doing("cannot create a mount point for the CA bundle")?;
             mount_bind(&bundle, &slot).doing("cannot mount the CA bundle")?;
             make_read_only(&slot, false).doing("cannot protect the CA bundle")?;
         }
         let binary = below(Path::new(BINARY));
-        touch(&binary).doing("cannot make a place for the program")?;
+        touch(&binary).doing("cannot create a mount point for the program")?;
         put(&self.binary, &binary).doing("cannot mount the program")?;
         make_read_only(&binary, false).doing("cannot protect the program")
     }
@@ -185,12 +185,12 @@ fn devices(gpus: &[(String, OwnedFd)]) -> Result<(), NodeError> {
     let dev = at("/dev")?;
     for name in DEVICES {
         let (source, slot) = (Path::new("/dev").join(name), dev.join(name));
-        touch(&slot).doing(format!("cannot make a place for /dev/{name}"))?;
+        touch(&slot).doing(format!("cannot create a mount point for /dev/{name}"))?;
         mount_bind(&source, &slot).doing(format!("cannot mount /dev/{name}"))?;
     }
     for (name, device) in gpus {
         let slot = dev.join(name);
-        touch(&slot).doing(format!("cannot make a place for /dev/{name}"))?;
+        touch(&slot).doing(format!("cannot create a mount point for /dev/{name}"))?;
         put(device, &slot).doing(format!("cannot mount /dev/{name}"))?;
     }
     let (pts, shm) = (at("/dev/pts")?, at("/dev/shm")?);
@@ -200,12 +200,12 @@ fn devices(gpus: &[(String, OwnedFd)]) -> Result<(), NodeError> {
     mount("tmpfs", &shm, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")
         .doing("cannot mount /dev/shm")?;
     for (target, name) in DEVICE_LINKS {
-        symlink(target, dev.join(name)).doing(format!("cannot make /dev/{name}"))?;
+        symlink(target, dev.join(name)).doing(format!("cannot create /dev/{name}"))?;
     }
     Ok(())
 }
 
-/// The old root is gone with this: there is no way back out.
+/// Moves into the new root and detaches the old one, to which there is no way back.
 fn move_in() -> Result<(), NodeError> {
     let what = "cannot move into the new root";
     rustix::process::chdir(SITE).doing(what)?;
@@ -219,10 +219,10 @@ fn below(path: &Path) -> PathBuf {
     Path::new(SITE).join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Makes the folder there, and those above it.
+/// Creates a folder in the new root, with its parents.
 fn at(path: impl AsRef<Path>) -> Result<PathBuf, NodeError> {
     let slot = below(path.as_ref());
-    std::fs::create_dir_all(&slot).doing(format!("cannot make {}", path.as_ref().display()))?;
+    std::fs::create_dir_all(&slot).doing(format!("cannot create {}", path.as_ref().display()))?;
     Ok(slot)
 }
 

@@ -1,25 +1,25 @@
-//! Whose users a node has.
+//! Which users of the host a node has.
 
 use std::io;
 
 use crate::protocol::NODES_MAX;
 
-/// Users of one node, root included.
+/// The number of users of one node, including root.
 const RANGE: u32 = 65_536;
-/// Nobody else on a Linux machine gives these out: above what container tools use, below the sign bit.
+/// Nothing else on a Linux host assigns these: above what container tools use, below the sign bit.
 pub(super) const FIRST: u32 = 0x7000_0000;
 
 const _: () = assert!(FIRST as u64 + RANGE as u64 * NODES_MAX as u64 <= 1 << 31);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Users {
-    /// A range for every node: the helper is root on this machine.
+    /// A range for every node, because the helper is root on this host.
     Ranges,
-    /// All nodes are the one user that the helper is.
+    /// All nodes have the helper's own user.
     One,
 }
 
-/// Which node's first user this is.
+/// Returns the slot of the node whose first user this is.
 pub(super) fn slot_of(user: u32) -> Option<u16> {
     let above = user.checked_sub(FIRST)?;
     let slot = u16::try_from(above / RANGE).ok()?;
@@ -31,7 +31,7 @@ impl Users {
         self == Users::Ranges
     }
 
-    /// The user and the group that are root in the node, as the helper sees them.
+    /// Returns the user and group that are root in the node, as the helper sees them.
     pub(super) fn root_of(self, slot: u16) -> (u32, u32) {
         match self {
             Users::Ranges => {
@@ -42,7 +42,7 @@ impl Users {
         }
     }
 
-    /// Gives the namespaces of a process their users.
+    /// Maps the users of a process's namespaces.
     pub(super) fn map(self, pid: u32, slot: u16) -> io::Result<()> {
         let (first, _) = self.root_of(slot);
         let count = if self.are_ranges() { RANGE } else { 1 };

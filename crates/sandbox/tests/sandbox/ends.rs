@@ -1,4 +1,4 @@
-//! How jobs end, and that nothing of them is left.
+//! How jobs end, and that nothing of them is left behind.
 
 use std::io::BufRead;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use muster_sandbox::job::{Ending, Event, Signal};
 use crate::harness::{eventually, node, odd_seconds, processes_with};
 
 #[test]
-fn every_way_to_end_is_told_as_it_was() {
+fn every_way_to_end_is_reported_correctly() {
     let Some(node) = node() else { return };
     let cases = [
         ("exit 0", Ending::Code(0)),
@@ -25,7 +25,7 @@ fn every_way_to_end_is_told_as_it_was() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn a_failed_start_is_explained() {
     let Some(node) = node() else { return };
     let why = |launch| {
         let outcome = node.start_as("a", launch).outcome();
@@ -35,14 +35,14 @@ fn what_cannot_be_started_says_why() {
         }
     };
     let mut launch = node.launch("a", "true\0");
-    assert!(why(launch.clone()).contains("the command has a zero byte"));
+    assert!(why(launch.clone()).contains("the command contains a zero byte"));
     launch.command = "true".into();
     launch.variables.insert("LONG".into(), "x".repeat(200_000));
     assert!(why(launch.clone()).contains("execve /bin/sh"));
     launch.variables.remove("LONG");
     std::fs::remove_dir(launch.own_dir.join("tmp")).unwrap();
     assert!(why(launch).contains("open_tree"));
-    // And the spawner is still well.
+    // The spawner still works.
     node.said("b", "true");
 }
 
@@ -66,7 +66,7 @@ fn whatever_a_job_leaves_behind_ends_with_it() {
          sleep {seconds} & until [ $(grep -la {seconds} /proc/[0-9]*/cmdline | wc -l) -ge 3 ]; do :; done"
     );
     node.said("a", &hidden);
-    // Told only when all is over.
+    // The end is reported only when every process has ended.
     assert_eq!(processes_with(&format!("sleep {seconds}")), Vec::<String>::new());
 }
 
@@ -93,12 +93,12 @@ fn a_termination_reaches_all_and_a_kill_ends_all() {
     rude.until_said("up");
     rude.line.signal(Signal::Terminate).unwrap();
     rude.line.signal(Signal::Kill).unwrap();
-    assert_eq!(rude.outcome().events, [Event::Killed], "nobody was left to say how");
+    assert_eq!(rude.outcome().events, [Event::Killed], "the init could not report an ending");
     assert_eq!(processes_with(&format!("sleep {seconds}")), Vec::<String>::new());
 }
 
 #[test]
-fn a_dropped_line_and_a_dropped_nursery_end_their_jobs() {
+fn a_dropped_line_and_a_dropped_spawner_end_their_jobs() {
     let Some(node) = node() else { return };
     let seconds = odd_seconds(node.dir.path());
     let command = format!("setsid sleep {seconds} & echo up; sleep {seconds}");
@@ -106,14 +106,14 @@ fn a_dropped_line_and_a_dropped_nursery_end_their_jobs() {
     first.until_said("up");
     second.until_said("up");
     drop(first);
-    // In the second there are the shell and two more.
+    // The second job consists of the shell and two more processes.
     eventually("the first ends", || processes_with(&seconds).len() <= 3);
     assert!(!processes_with(&seconds).is_empty());
     drop(node.spawner);
     eventually("the second ends", || processes_with(&seconds).is_empty());
 }
 
-/// Not a test of its own: an agent that can be killed.
+/// Not a test itself, but an agent that can be killed.
 #[test]
 fn agent_process() {
     if std::env::var_os("MUSTER_TEST_AGENT").is_none() {
@@ -141,13 +141,13 @@ fn a_killed_agent_takes_its_jobs_along() {
     let mut lines = std::io::BufReader::new(agent.0.stdout.take().unwrap()).lines();
     let seconds =
         lines.find_map(|line| line.ok().filter(|line| line.starts_with("1000."))).unwrap();
-    // A shell that is started becomes the other program a little later.
+    // A new shell execs the other program a little later.
     eventually("its jobs run", || processes_with(&format!("sleep {seconds}")).len() == 2);
     drop(agent);
     eventually("its jobs end", || processes_with(&seconds).is_empty());
 }
 
-/// Does not outlive a test that fails.
+/// Ensures that the process does not outlive a failed test.
 struct Killed(Child);
 
 impl Drop for Killed {

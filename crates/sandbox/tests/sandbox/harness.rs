@@ -1,4 +1,4 @@
-//! A node's folder, a spawner, and jobs in both.
+//! A node's folder, a spawner, and jobs that use both.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use muster_sandbox::job::{Ending, Event, Launch, Limits, Line, Spawner};
 
-/// Far more than anything here takes; a bound, not a wait.
+/// Far more than anything here takes: an upper bound, not a delay.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Node {
@@ -23,14 +23,14 @@ pub struct Job {
     pub log: PathBuf,
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub struct JobResult {
     pub events: Vec<Event>,
     pub log: String,
 }
 
-/// `None`, and the reason printed, where nobody can make a wall.
+/// Returns `None`, and reports the reason, if sandboxes cannot be created here.
 pub fn node() -> Option<Node> {
     let can = Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
     match can {
@@ -41,7 +41,7 @@ pub fn node() -> Option<Node> {
         }
     }
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    // As a provider makes it.
+    // The permissions that a provider sets.
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
     std::fs::write(dir.path().join("secret"), "sesame").unwrap();
     Some(Node { spawner: Spawner::start().unwrap(), dir })
@@ -78,12 +78,12 @@ impl Node {
         Job { line: self.spawner.launch(launch, &file, None).unwrap(), log }
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it ends.
     pub fn run(&self, name: &str, command: &str) -> JobResult {
         self.start(name, command).outcome()
     }
 
-    /// Runs a command that must do well, and returns what it said.
+    /// Runs a command that must succeed, and returns its output.
     pub fn said(&self, name: &str, command: &str) -> String {
         let outcome = self.run(name, command);
         let good = [Event::Started, Event::Ended(Ending::Code(0))];
@@ -93,7 +93,7 @@ impl Node {
 }
 
 impl Job {
-    /// Everything that the line tells until it is closed.
+    /// Collects all events of the line until it is closed.
     pub fn outcome(&self) -> JobResult {
         let mut events = Vec::new();
         let deadline = Instant::now() + PATIENCE;
@@ -102,7 +102,11 @@ impl Job {
                 Ok(Some(event)) => events.push(event),
                 Ok(None) => break,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    assert!(Instant::now() < deadline, "no end; {events:?}; {}", self.log());
+                    assert!(
+                        Instant::now() < deadline,
+                        "the job does not end; {events:?}; {}",
+                        self.log()
+                    );
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => panic!("{error}"),
@@ -111,7 +115,7 @@ impl Job {
         JobResult { events, log: self.log() }
     }
 
-    /// Its shell may say something before the line tells that it runs.
+    /// Waits for the start. The shell may write its first output before the line reports it.
     pub fn until_started(&self) {
         let mut first = None;
         eventually("it starts", || {
@@ -138,7 +142,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Processes of the machine whose command line has this text, however deep their namespaces are.
+/// Lists processes of the host whose command line contains this text, however deep their namespaces are.
 pub fn processes_with(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -152,7 +156,7 @@ pub fn processes_with(text: &str) -> Vec<String> {
     found
 }
 
-/// A number that no other process sleeps for.
+/// Returns a number of seconds that no other process sleeps for.
 pub fn odd_seconds(dir: &Path) -> String {
     let name = dir.file_name().unwrap().to_string_lossy();
     let digits: String = name.bytes().map(|byte| format!("{:02}", byte % 100)).collect();

@@ -1,4 +1,4 @@
-//! What a job cannot do, and what it can.
+//! What a job can and cannot do.
 
 use muster_sandbox::job::{Ending, Event};
 
@@ -12,11 +12,11 @@ fn a_job_finds_what_it_was_given_and_nothing_else() {
     launch.variables = variables(&[("GREETING", "hello there"), ("B", "")]);
     let outcome = node.start_as("a", launch).outcome();
     let mut found: Vec<&str> = outcome.log.split_terminator('\0').collect();
-    // The shell sets this by itself.
+    // The shell sets this variable itself.
     found.retain(|entry| *entry != "PWD=/job/wd");
     found.sort_unstable();
     assert_eq!(found, ["B=", "GREETING=hello there"]);
-    // The third is `ls` looking.
+    // The third descriptor belongs to `ls`.
     let log =
         node.said("b", "ls -1 /proc/self/fd; readlink /proc/self/fd/0; pwd; umask; ulimit -c");
     assert_eq!(log, "0\n1\n2\n3\n/dev/null\n/job/wd\n0022\n0\n");
@@ -27,7 +27,7 @@ fn a_job_finds_what_it_was_given_and_nothing_else() {
 }
 
 #[test]
-fn a_job_is_nobody_in_particular() {
+fn a_job_is_an_unprivileged_user() {
     let Some(node) = node() else { return };
     let log =
         node.said("a", "id -u; id -g; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status");
@@ -42,7 +42,7 @@ fn a_job_is_nobody_in_particular() {
         };
         assert_eq!(value, expected, "{name}");
     }
-    // All jobs of a node are different users, where there is more than one.
+    // All jobs of a node are different users if it has more than one.
     let outside = |name| node.said(name, "cat /proc/self/uid_map");
     let (first, second) = (outside("b"), outside("c"));
     let users = std::fs::read_to_string("/proc/self/uid_map").unwrap();
@@ -61,10 +61,10 @@ fn a_job_sees_nothing_of_its_node_and_of_other_jobs() {
         find / -xdev -name secret -newer /proc/1 2>/dev/null; ls -A /run /job /tmp; ls -d /proc/[0-9]* | wc -l; :"));
     assert!(!log.contains("sesame") && !log.contains("mine"), "{log}");
     assert_eq!(log.matches("No such file").count(), 2, "{log}");
-    // Its init, its shell, and what counts.
+    // Its init, its shell, and the processes that count.
     let processes: u32 = log.lines().last().unwrap().parse().unwrap();
     assert!(processes <= 4, "{log}");
-    // Not by the way of its init either, nor by the folder above its own.
+    // The node is not reachable through the init either, nor through the parent of the job's folder.
     let log = node.said(
         "b",
         "ls /proc/1/root /proc/1/cwd; cat /proc/1/environ; cat /proc/1/fd/2; ls /job/../ ..; :",
@@ -84,7 +84,7 @@ fn a_job_writes_only_into_its_own_folders() {
     for file in ["wd/file", "file", "tmp/file"] {
         assert!(folder.join(file).exists(), "{file}");
     }
-    // Where the agent's user could write himself, the mount has to refuse it.
+    // The mount has to refuse writes where the agent's user could write itself.
     let log = node.said(
         "b",
         "for dir in / /usr /etc /var/tmp /root /run /dev /sys /proc; do \
@@ -116,7 +116,7 @@ fn a_job_has_as_many_processes_as_it_may() {
     let Some(node) = node() else { return };
     let mut launch =
         node.launch("a", "ulimit -Su; ulimit -Hu; ulimit -u 99999 2>/dev/null || echo kept");
-    // For bash this is the number of processes; dash has another letter for it.
+    // In bash this option is the number of processes; dash uses another letter.
     launch.command = format!("exec bash -c '{}'", launch.command);
     launch.limits.processes = Some(321);
     let outcome = node.start_as("a", launch).outcome();
@@ -130,13 +130,13 @@ fn a_job_cannot_touch_its_init_nor_what_is_outside() {
     let log = node.said("a", &format!("kill -9 1; kill -9 -1; kill -0 {outside}; \
         python3 -c 'import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.ptrace(16, 1, 0, 0), ctypes.get_errno())'; \
         echo here"));
-    // Whoever asks is spared by `kill -9 -1`, its init by the kernel.
+    // `kill -9 -1` spares its caller, and the kernel spares the init.
     assert!(log.contains("No such process"), "{log}");
     assert!(log.ends_with("-1 1\nhere\n"), "{log}");
 }
 
 #[test]
-fn system_calls_that_walls_are_made_of_are_refused() {
+fn system_calls_that_create_sandboxes_are_refused() {
     let Some(node) = node() else { return };
     for (name, command) in [
         ("a", "unshare --user true"),
@@ -151,7 +151,7 @@ fn system_calls_that_walls_are_made_of_are_refused() {
         assert!(!matches!(outcome.events[1], Event::Ended(Ending::Code(0))), "{command}");
     }
     // bpf, perf_event_open, userfaultfd, io_uring_setup, keyctl, open_by_handle_at, mount_setattr, clone with a new
-    // user namespace; and clone3, which is to look as if it were not there.
+    // user namespace; and clone3, which must look as if it did not exist.
     #[cfg(target_arch = "x86_64")]
     {
         let python = "import ctypes; l = ctypes.CDLL(None, use_errno=True)\n\
@@ -160,15 +160,15 @@ fn system_calls_that_walls_are_made_of_are_refused() {
         let log = node.said("h", &format!("python3 -c '{python}'"));
         let expected = "-1 1\n".repeat(8) + "-1 38\n";
         assert_eq!(log, expected);
-        // `getpid` by the numbers of x32.
+        // `getpid` by its x32 number.
         let x32 = "python3 -c 'import ctypes; ctypes.CDLL(None).syscall(0x40000027)'; echo $?";
         assert!(node.said("i", x32).contains("159"), "killed by SIGSYS");
     }
 }
 
-/// Sockets of other kinds are the machine's: no network namespace keeps them apart.
+/// Sockets of other families belong to the host: no network namespace isolates them.
 #[test]
-fn only_sockets_that_networks_keep_apart_can_be_opened() {
+fn only_sockets_that_networks_isolate_can_be_opened() {
     let Some(node) = node() else { return };
     let python = r#"
 import errno, socket

@@ -1,4 +1,4 @@
-//! Sandboxed jobs, as whoever runs the tests and as others: see `others`.
+//! Tests of sandboxed jobs, as the current user and as others: see `others`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod ends;

@@ -1,13 +1,14 @@
-//! The same tests as somebody else: an ordinary user, root of a namespace with one user, root of one with a range.
+//! Runs the same tests as other users: an ordinary user, root of a namespace with one user, and root of one with a
+//! range.
 //!
-//! Only root can become all of them. Whoever else runs the tests is one of them already.
+//! Only root can become all of them. Any other user already is one of them.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 const NESTED: &str = "MUSTER_TEST_NESTED";
 
-/// The arguments that run everything but this module.
+/// Adds the arguments that run everything except this module.
 fn all_others(command: &mut Command) -> &mut Command {
     command
         .arg(std::env::current_exe().unwrap())
@@ -18,7 +19,7 @@ fn all_others(command: &mut Command) -> &mut Command {
 fn can_become_others() -> bool {
     let is_root = rustix::process::geteuid().is_root() && std::env::var_os(NESTED).is_none();
     if !is_root || crate::harness::node().is_none() {
-        muster_testing::skip_or_fail("only root can become others");
+        muster_testing::skip_or_fail("only root can run tests as other users");
         return false;
     }
     true
@@ -59,7 +60,7 @@ fn as_root_of_a_range_of_users() {
     let command = all_others(&mut command);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.unwrap();
-    // It has its namespace when it is somebody whom we have not named yet.
+    // It has its namespace once this link differs from ours.
     let namespace = format!("/proc/{}/ns/user", child.id());
     let ours = std::fs::read_link("/proc/self/ns/user").unwrap();
     crate::harness::eventually("its namespace", || std::fs::read_link(&namespace).unwrap() != ours);
