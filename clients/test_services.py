@@ -403,7 +403,7 @@ def test_an_interactive_job_runs_as_azure_has_it(ml_client, cluster, environment
         "my_vs_code": "code-server is not installed",
         "my_jupyter_lab": "jupyter-lab is not installed",
         "my_tensor_board": "tensorboard is not installed",
-        "my_ssh": "there is no ssh into jobs here; use a service of type JupyterLab",
+        "my_ssh": "jobs here do not support ssh; use a service of type JupyterLab",
     }
     name = ml_client.jobs.create_or_update(job).name
     try:
@@ -416,7 +416,7 @@ def test_an_interactive_job_runs_as_azure_has_it(ml_client, cluster, environment
         ml_client.jobs.begin_cancel(name).result()
     log = muster("job", "stream", "--name", name, *WORKSPACE_FLAGS, check=False).stdout
     for service, words in missing.items():
-        assert f"there is no service '{service}': {words}" in log
+        assert f"service '{service}' is not available: {words}" in log
 
 
 def execute(stream, code):

@@ -1,4 +1,4 @@
-//! One attempt on this node, from its order to its end.
+//! Runs one attempt on this node, from its assignment to its end.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -31,14 +31,14 @@ use crate::sandboxed::{AbortOnDrop, StartError};
 use crate::services::Services;
 use crate::{FullServer, clock, files, log, lookups, relay};
 
-/// Where programs are found if whoever started the agent did not say.
+/// The search path for programs, if the agent's environment has none.
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// So much of a job's output has its place on the node's disk before the job starts.
+/// This much disk space on the node is reserved for a job's output before the job starts.
 const LOG_BYTES_RESERVED: u64 = 256 * 1024;
 
-/// How long a job waits for space for its folder on its node's disk, and how often it tries.
+/// How long a job waits for space for its folder on its node's disk, and how often it checks.
 const SPACE_WITHIN: Duration = Duration::from_secs(15);
 const SPACE_LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -48,44 +48,44 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) home: Home,
     pub(crate) node: String,
-    /// Makes walls around each job; without it there are none.
+    /// Creates a sandbox for each job. Without it, jobs are not sandboxed.
     pub(crate) spawner: Option<Spawner>,
-    /// What they hide.
+    /// The folders that sandboxes hide.
     pub(crate) hidden: Vec<PathBuf>,
     /// The most that a job may write to its folder.
     pub(crate) disk_bytes: Option<u64>,
-    /// The most of a job's output that is taken.
+    /// The most output of a job that is accepted.
     pub(crate) log_bytes: u64,
     pub(crate) full_server: FullServer,
-    /// Instead of each having walls of its own.
+    /// Jobs share the node's sandbox instead of having one each.
     pub(crate) jobs_share: bool,
     pub(crate) memory: Option<Memory>,
     pub(crate) meter: Arc<Meter>,
-    /// What whoever reads the log of a job has to know of this node.
+    /// Warnings about this node that every job's log contains.
     pub(crate) warnings: Vec<String>,
-    /// The one of them about the internet.
+    /// The warning about internet access, if there is one.
     pub(crate) why_no_internet: Option<String>,
     /// How sandboxed jobs reach the server.
     pub(crate) access: Option<ServerAccess>,
     pub(crate) gpus: Gpus,
-    /// Where Python environments are that the server has built.
+    /// The folder of Python environments that the server has built.
     pub(crate) environments: Option<PathBuf>,
-    /// Of what ended attempts left.
+    /// Removals of what ended attempts left.
     pub(crate) removals: Removals,
 }
 
 impl Context {
-    /// The longest that a file of a job may be, which the kernel sees to in a sandbox.
+    /// The largest size of a job's file, which the kernel enforces in a sandbox.
     pub(crate) fn file_bytes(&self) -> Option<u64> {
         self.disk_bytes.map(|disk| disk.max(2 * self.log_bytes))
     }
 }
 
-/// What a program has to know that calls the server from inside a node.
+/// What a program inside a node needs in order to call the server.
 #[derive(Debug)]
 pub(crate) struct ServerAccess {
     ca_bundle: Option<PathBuf>,
-    /// Tokens are given here without a secret: the server knows by the socket which node asks.
+    /// Issues tokens without a secret, because the server knows the node by its socket.
     server: String,
     /// The folder of the socket that leads to the server.
     relay: PathBuf,
@@ -96,7 +96,7 @@ impl ServerAccess {
         ServerAccess { ca_bundle, server: server.to_owned(), relay }
     }
 
-    /// The same way in the network of a job, for as long as the result is held.
+    /// Provides the same access in the network of a job, for as long as the result is held.
     pub(crate) fn lay_into(&self, network: &JobNetwork) -> io::Result<AbortOnDrop> {
         relay::start_in(network, &self.server, &self.relay)
     }
@@ -129,7 +129,7 @@ impl ServerAccess {
     }
 }
 
-/// What a running attempt hears.
+/// What a running attempt is notified of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttemptSignal {
     /// All members are ready.
@@ -137,10 +137,10 @@ pub(crate) enum AttemptSignal {
     Signal(Signal),
 }
 
-/// What became of an attempt.
+/// The progress of an attempt.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// It waits for the other members.
+    /// The attempt waits for the other members.
     Prepared {
         epoch: Epoch,
     },
@@ -148,7 +148,7 @@ pub(crate) enum Event {
         epoch: Epoch,
         timeout: Option<Span>,
     },
-    /// It ran, and is over; what it left is still being kept.
+    /// The command has ended; its outputs are still being saved.
     Ending {
         epoch: Epoch,
     },
@@ -157,36 +157,36 @@ pub(crate) enum Event {
         exit: Exit,
         spans: Spans,
     },
-    /// Follows `Exited` if it ever started: the server has its log, or will not have it.
+    /// Follows `Exited` if the attempt ever started: the server has its log, or will never have it.
     LogDone {
         epoch: Epoch,
     },
 }
 
-/// Nobody hears the events of an agent that is on its way out; then nothing follows from them.
+/// Events of an agent that is shutting down have no receiver, and are ignored.
 type Events = mpsc::UnboundedSender<Event>;
-type Orders = mpsc::UnboundedReceiver<AttemptSignal>;
+type Signals = mpsc::UnboundedReceiver<AttemptSignal>;
 
-/// Asks for its specification if it is not given.
+/// Runs an attempt. It fetches the specification if it is not given.
 pub(crate) async fn run(
     context: &Context,
     assignment: Assignment,
     spec: Option<JobSpec>,
-    mut told: Orders,
+    mut signals: Signals,
     events: Events,
 ) {
     let epoch = assignment.epoch;
     let mut spans = Spans::default();
     let prepared = tokio::select! {
         biased;
-        // There is nothing to signal yet: not going on is enough.
-        () = stopped(&mut told) => Err(not_started("stopped before it started")),
+        // Nothing is running yet that could be signalled, so it is enough not to continue.
+        () = stopped(&mut signals) => Err(not_started("stopped before it started")),
         prepared = prepare(context, &assignment, spec, &mut spans) => prepared,
     };
     let prepared = match prepared {
         Ok(prepared) if !assignment.go => {
             let _ = events.send(Event::Prepared { epoch });
-            match told.recv().await {
+            match signals.recv().await {
                 Some(AttemptSignal::Go) => Ok(prepared),
                 Some(AttemptSignal::Signal(_)) | None => {
                     Err(not_started("stopped before all members were ready"))
@@ -201,7 +201,7 @@ pub(crate) async fn run(
             let planned = Services::plan(&assignment, &spec, context.client.server_port());
             let refusals = planned.iter().flat_map(Services::refusals);
             let (group, unlimited) = own_group(context, &assignment);
-            // In its log before anything of its own.
+            // These lines precede the job's own output in its log.
             let asked = spec.properties.get(JobSpec::NOTE).cloned();
             let notes = context.warnings.iter().cloned().chain(asked).chain(gpus.shortage());
             let notes = notes.chain(unlimited).chain(without_user(context, &spec));
@@ -221,7 +221,9 @@ pub(crate) async fn run(
                 Ok((process, services)) => {
                     Ok((process, services, spec.timeout, saver, (gpus, group)))
                 }
-                Err(error) => Err(not_started(format!("cannot start it: {}", ErrorChain(&error)))),
+                Err(error) => {
+                    Err(not_started(format!("cannot start the job: {}", ErrorChain(&error))))
+                }
             }
         }
         Err(exit) => Err(exit),
@@ -242,7 +244,7 @@ pub(crate) async fn run(
     let bounds = log::Bounds::of(context);
     tokio::join!(log::send_all(&context.client, epoch, &path, bounds, its_stage), async {
         let own_dir = context.home.own(epoch);
-        // What its neighbours do to the node's memory is not its doing.
+        // A job with its own group is not affected by how much memory its neighbours use.
         let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
         let file_bytes = context.file_bytes().filter(|_| context.spawner.is_some());
         let watch = Watch::new(own_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
@@ -251,11 +253,11 @@ pub(crate) async fn run(
         let following = context.meter.follow(epoch, metered);
         let network = process.network();
         let (exit, was_killed) = tokio::select! {
-            ended = follow(process, &mut told, &watch) => ended,
+            ended = follow(process, &mut signals, &watch) => ended,
             never = saver.watch() => match never {},
             never = services.serve(&context.client, epoch, network) => match never {},
         };
-        // Before anybody hears of its end: then they are given to the next.
+        // Released before the end is reported, because then they are assigned to the next job.
         drop(following);
         drop(gpus);
         drop(group);
@@ -266,10 +268,10 @@ pub(crate) async fn run(
         }
         let _ = events.send(Event::Ending { epoch });
         let since = clock::now();
-        let exit = keep(&mut saver, &mut told, exit, was_killed).await;
+        let exit = keep(&mut saver, &mut signals, exit, was_killed).await;
         let (run, finalise) = (since - started_at, clock::now() - since);
         let spans = Spans { run, finalise, ..spans };
-        // A record that stays would only say that a dead process is dead.
+        // A leftover record would only say that a dead process is dead.
         let _ = std::fs::remove_file(context.home.job_pid(epoch));
         let _ = events.send(Event::Exited { epoch, exit, spans });
         let _ = stage.send(log::Stage::Over);
@@ -277,7 +279,7 @@ pub(crate) async fn run(
     let _ = events.send(Event::LogDone { epoch });
 }
 
-/// Sends what the server does not have of the log of an attempt that an earlier agent ran.
+/// Sends the part of an earlier agent's attempt log that the server does not have yet.
 pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) {
     let (_stage, is_over) = watch::channel(log::Stage::Over);
     let path = context.home.job_log(epoch);
@@ -286,19 +288,19 @@ pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) 
     let _ = events.send(Event::LogDone { epoch });
 }
 
-/// Waits until it is told to stop. What else it is told before it is prepared says nothing.
-async fn stopped(told: &mut Orders) {
-    while let Some(AttemptSignal::Go) = told.recv().await {}
+/// Waits until the attempt is asked to stop. Other signals before it is prepared have no meaning.
+async fn stopped(signals: &mut Signals) {
+    while let Some(AttemptSignal::Go) = signals.recv().await {}
 }
 
-/// How it ended, and whether it had to be killed.
-async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> (Exit, bool) {
+/// Waits for the end of the job. Returns how it ended, and whether it had to be killed.
+async fn follow(mut process: Running, signals: &mut Signals, watch: &Watch) -> (Exit, bool) {
     let mut over = None;
     let mut was_killed = false;
     let exit = loop {
         tokio::select! {
             exit = process.wait() => break exit,
-            Some(AttemptSignal::Signal(signal)) = told.recv() => {
+            Some(AttemptSignal::Signal(signal)) = signals.recv() => {
                 was_killed |= signal == Signal::Kill;
                 process.signal(signal);
             }
@@ -312,7 +314,7 @@ async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> (Exit
     let exit = match exit {
         Ok(exit) => over.unwrap_or_else(|| watch.explained(exit)),
         Err(error) => {
-            // Dropping it kills it; what it would have said is lost.
+            // Dropping the process kills it; its exit code is lost.
             tracing::error!(%error, "cannot wait for a job");
             Exit::Stopped
         }
@@ -320,24 +322,29 @@ async fn follow(mut process: Running, told: &mut Orders, watch: &Watch) -> (Exit
     (exit, was_killed)
 }
 
-/// Keeps what the job left before anybody hears of its end: its next attempt may begin right then. A job that ended well
-/// has not, if its results are lost.
-async fn keep(saver: &mut FolderSaver, told: &mut Orders, exit: Exit, was_killed: bool) -> Exit {
+/// Saves what the job left before its end is reported, because its next attempt may start right then. A job whose
+/// results are lost has failed, even if its command succeeded.
+async fn keep(
+    saver: &mut FolderSaver,
+    signals: &mut Signals,
+    exit: Exit,
+    was_killed: bool,
+) -> Exit {
     let end = if exit.is_success() { End::Well } else { End::Badly };
     let kept = tokio::select! {
         kept = saver.finish(end, was_killed) => kept,
-        () = files::killed(told) => Err(KeepError::NoTime),
+        () = files::killed(signals) => Err(KeepError::NoTime),
     };
     let Err(error) = kept else { return exit };
     let message = ErrorChain(&error).to_string();
-    saver.say(format!("what this attempt left is not kept: {message}"));
+    saver.say(format!("the files of this attempt are not saved: {message}"));
     match exit.is_success() {
         true => Exit::Data { doing: Carrying::Save, message: message.into() },
         false => exit,
     }
 }
 
-/// The group of a job that holds a part of its node, or what to say in its log if there cannot be one.
+/// Creates the group of a job that has only a part of its node, or returns the note for its log if that fails.
 fn own_group(context: &Context, assignment: &Assignment) -> (Option<JobGroup>, Option<String>) {
     let Some(share) = assignment.share.as_ref().filter(|_| context.spawner.is_some()) else {
         return (None, None);
@@ -346,20 +353,21 @@ fn own_group(context: &Context, assignment: &Assignment) -> (Option<JobGroup>, O
         Ok(group) => (group, None),
         Err(error) => {
             let text = format!(
-                "the cores and memory that this job asked for are not enforced: its control group cannot be made: {error}"
+                "the cores and memory that this job asked for are not enforced: cannot create its control group: {error}"
             );
             (None, Some(text))
         }
     }
 }
 
-/// What to say of a job that wants to act as its user and cannot.
+/// The note for a job that should act as its user and cannot.
 fn without_user(context: &Context, spec: &JobSpec) -> Option<String> {
-    let text = "identity UserIdentity has no effect on this node: it has no walls, so the server cannot tell which job asks";
+    let text = "identity UserIdentity has no effect on this node: it is not sandboxed, so the server cannot tell which job asks";
     (spec.acts_as_submitter() && context.access.is_none()).then(|| text.to_owned())
 }
 
-/// Where its cores and memory are counted. Of several jobs without groups on one node each is counted nowhere.
+/// Chooses where the job's cores and memory are counted. They are not counted if several jobs without groups share a
+/// node.
 fn counted(context: &Context, assignment: &Assignment, group: Option<&JobGroup>) -> Counted {
     match group {
         Some(group) => Counted::InItsGroup(group.group().clone()),
@@ -372,7 +380,7 @@ fn not_started(message: impl Into<Box<str>>) -> Exit {
     Exit::NotStarted { message: message.into() }
 }
 
-/// What to run and in what, and its folder with everything that it brings.
+/// A job that is ready to start: its specification, its engine, and its folder with all its files.
 struct Prepared {
     engine: Engine,
     spec: JobSpec,
@@ -392,7 +400,7 @@ async fn prepare(
     };
     make_folders_when_there_is_space(context, assignment)
         .await
-        .map_err(|error| not_started(format!("cannot make its folder: {error}")))?;
+        .map_err(|error| not_started(format!("cannot create the job's folder: {error}")))?;
     let engine = Engine::choose(&spec);
     engine.prepare(context, assignment, &mut spec).await.map_err(not_started)?;
     let since = clock::now();
@@ -407,8 +415,8 @@ async fn prepare(
     }
 }
 
-/// What the job may know about itself. A server that does not know of this, or wants nothing more of this attempt, says
-/// nothing; the job can do without.
+/// Fetches what the job may know about itself. An old server, or one that has given up this attempt, returns nothing;
+/// the job can do without.
 async fn run_facts(client: &Client, assignment: &Assignment) -> Option<RunFacts> {
     let mut patience = Patience::default();
     loop {
@@ -419,8 +427,8 @@ async fn run_facts(client: &Client, assignment: &Assignment) -> Option<RunFacts>
     }
 }
 
-/// Waits until what ended attempts left on this node is gone. On a full disk it tries again: another job of this node may have
-/// filled it, and is being ended for that.
+/// Waits until everything that ended attempts left on this node has been removed. On a full disk it retries: another
+/// job of this node may have filled it, and is being ended for that.
 async fn make_folders_when_there_is_space(
     context: &Context,
     assignment: &Assignment,
@@ -451,8 +459,7 @@ fn make_folders(home: &Home, epoch: Epoch) -> io::Result<()> {
     make_private_dir(&home.jobs())
 }
 
-/// Tries as long as the server cannot be reached; whoever does not want the job any more drops
-/// this.
+/// Retries as long as the server cannot be reached. The caller drops this when the job is no longer wanted.
 async fn fetch_spec(client: &Client, assignment: &Assignment) -> Result<JobSpec, String> {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
     loop {
@@ -471,18 +478,21 @@ async fn fetch_spec(client: &Client, assignment: &Assignment) -> Result<JobSpec,
             | CallError::Superseded
             | CallError::BadAnswer(_)
             | CallError::OtherReport { .. } => {
-                return Err(format!("cannot fetch its specification: {}", ErrorChain(&error)));
+                return Err(format!(
+                    "cannot fetch the job's specification: {}",
+                    ErrorChain(&error)
+                ));
             }
         }
     }
 }
 
-/// A plain file: output that nobody has sent yet survives the agent, and a job never waits for a
+/// Opens the log, a plain file: output that has not been sent yet survives the agent, and a job never waits for a
 /// reader.
 pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     path.parent().map_or(Ok(()), make_private_dir)?;
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    // A job that fills its disk can still say that it did. Without it there is a log all the same.
+    // Lets a job that fills its disk still report that. The log works without it too.
     let _ = fallocate(&log, FallocateFlags::KEEP_SIZE, 0, LOG_BYTES_RESERVED);
     Ok(log)
 }

@@ -1,4 +1,4 @@
-//! How long to wait before the next try: twice as long each time, up to a limit.
+//! How long to wait before the next attempt of a call: twice as long each time, up to a limit.
 
 use std::time::Duration;
 

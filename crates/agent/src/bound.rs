@@ -1,4 +1,4 @@
-//! What a job runs, with its inputs and outputs in the place of their names.
+//! The command of a job, with the paths of its inputs and outputs in place of their names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use muster_core::model::{JobSpec, LOG_DIR, NAMED_OUTPUTS_FOLDER};
 
 use crate::files;
 
-/// Where things are: on the node, and as the job sees them.
+/// The paths on the node, and as the job sees them.
 pub(crate) struct Places<'a> {
     /// The folder of inputs on the node.
     pub(crate) inputs: &'a Path,
@@ -19,9 +19,9 @@ pub(crate) struct Places<'a> {
 
 pub(crate) struct Bound {
     pub(crate) command: String,
-    /// The job's own, and one for each input and output.
+    /// The job's own variables, and one for each input and output.
     pub(crate) variables: BTreeMap<String, String>,
-    /// The folder that a service shows, by the service's name.
+    /// The folder that each service shows, by the name of the service.
     pub(crate) log_dirs: BTreeMap<String, String>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn bind_all(spec: &JobSpec, places: &Places<'_>) -> Result<Bound, Bin
     Ok(Bound { command: bind(&spec.command, &value)?, variables, log_dirs })
 }
 
-/// What Azure's programs ask about where they run.
+/// The variables that Azure's programs read to find out where they run.
 pub(crate) fn about(
     spec: &JobSpec,
     job: &str,
@@ -90,7 +90,7 @@ pub(crate) fn about(
             ("AZUREML_DISCOVERY_SERVICE_ENDPOINT", format!("{endpoint}/discovery")),
             ("AZUREML_WORKSPACE_ID", workspace_id.to_string()),
         ]);
-        // What programs give as the client id when they ask for a token of the cluster's.
+        // The client id that programs pass when they request a token of the cluster's identity.
         variables.extend(
             identity.iter().map(|identity| ("DEFAULT_IDENTITY_CLIENT_ID", identity.to_string())),
         );

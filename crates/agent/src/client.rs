@@ -1,4 +1,4 @@
-//! The agent's calls to the server: HTTPS that trusts our own CA and nothing else.
+//! The agent's calls to the server, over HTTPS that trusts only our own CA.
 
 mod environments;
 mod runs;
@@ -23,17 +23,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AgentConfig, AgentError};
 
-/// How long the server may hold a `sync` before it answers.
+/// How long the server may hold a `sync` before it replies.
 pub(crate) const SYNC_WAIT: Duration = Duration::from_secs(10);
-/// What a call may take beyond the time that the server holds it on purpose.
+/// How long a call may take beyond the time that the server holds it on purpose.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// A log chunk that hangs must not use up all the time that an ended job's log has.
+/// A hanging log request must not use up all the time that is left for an ended job's log.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    #[error("the server did not answer")]
+    #[error("the server did not respond")]
     Unreachable(#[from] reqwest::Error),
     #[error("the server does not know this node (status {status})")]
     NotWanted { status: StatusCode },
@@ -43,11 +43,11 @@ pub(crate) enum CallError {
     NotFound,
     #[error("{words} (status {status})")]
     Refused { status: StatusCode, words: String },
-    #[error("the server answered with status {status}")]
+    #[error("the server responded with status {status}")]
     Status { status: StatusCode },
-    #[error("the server's answer makes no sense")]
+    #[error("the server's response is invalid")]
     BadAnswer(#[source] serde_json::Error),
-    #[error("the server answered report {answered} when asked {asked}")]
+    #[error("the server replied to report {answered} instead of {asked}")]
     OtherReport { asked: u64, answered: u64 },
 }
 
@@ -56,7 +56,7 @@ struct SyncRequest<'a> {
     sequence: u64,
     report: &'a Report,
     wait_ms: u64,
-    /// If it was measured since the last report.
+    /// The usage, if it was measured since the last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<NodeUsage>,
 }
@@ -68,11 +68,11 @@ struct SyncAnswer {
     wanted: SyncReply,
 }
 
-/// What the server answers to a report.
+/// The server's reply to a report.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SyncReply {
     pub(crate) desired: Desired,
-    /// Of some of the orders, by their hashes. The others are asked for.
+    /// The specifications of some of the assignments, by their hashes. The others are requested.
     #[serde(default)]
     pub(crate) specs: Specs,
 }
@@ -99,7 +99,7 @@ impl Client {
             .https_only(true)
             .http1_only()
             .no_proxy()
-            // A redirect would take the secret elsewhere.
+            // A redirect would send the secret elsewhere.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .build()
@@ -114,7 +114,7 @@ impl Client {
         report: Report,
         usage: Option<NodeUsage>,
     ) -> Result<SyncReply, CallError> {
-        let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("a few seconds");
+        let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("this is a few seconds");
         let request = SyncRequest { sequence, report: &report, wait_ms, usage };
         let response = self
             .http
@@ -136,7 +136,7 @@ impl Client {
         parse(accepted(response)?).await
     }
 
-    /// Sends a piece of a log and returns up to where the server has it now.
+    /// Sends a chunk of a log, and returns how much of the log the server has now.
     pub(crate) async fn send_log(
         &self,
         epoch: Epoch,
@@ -156,12 +156,12 @@ impl Client {
             .body(piece)
             .send()
             .await?;
-        let answer: LogAnswer = parse(trees::told(response).await?).await?;
+        let answer: LogAnswer = parse(trees::explained(response).await?).await?;
         Ok(answer.next)
     }
 }
 
-/// Whether a piece of a log is the last that is sent, although the server has no room for the rest.
+/// Whether a chunk of a log is the last one that is sent, although the server has no room for the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IsLast {
     Yes,

@@ -1,4 +1,4 @@
-//! The clock that leases run on. It counts while the machine sleeps and nobody can set it.
+//! The clock for leases. It advances while the host sleeps, and cannot be set.
 
 use muster_core::time::Elapsed;
 use rustix::time::{ClockId, clock_gettime};

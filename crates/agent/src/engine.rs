@@ -1,7 +1,7 @@
-//! What a job runs in, chosen for each job by itself. An engine makes ready what the job's environment names, and starts its
-//! command; everything else about an attempt (files, log, signals, its end) is the same with all of them.
+//! What a job runs in, chosen for each job separately. An engine prepares the environment of a job and starts its
+//! command. Everything else about an attempt (files, log, signals, its end) is the same for all engines.
 //!
-//! One for containers is a variant here, a module beside `namespaces`, and a [`Running`] that it starts.
+//! An engine for containers would be a variant here, a module beside `namespaces`, and a [`Running`] that it starts.
 
 mod namespaces;
 
@@ -21,29 +21,32 @@ pub(crate) enum Engine {
     Namespaces,
 }
 
-/// Everything that starting takes.
+/// Everything that is needed to start a job.
 pub(crate) struct Launching<'a> {
     pub(crate) assignment: &'a Assignment,
     pub(crate) spec: &'a JobSpec,
     pub(crate) facts: Option<&'a RunFacts>,
     pub(crate) gpus: &'a Grant<'a>,
     pub(crate) services: &'a Services,
-    /// Its own, where there is one.
+    /// The job's own control group, if it has one.
     pub(crate) group: Option<&'a JobGroup>,
 }
 
 impl Engine {
-    /// Which one runs this job. One that names an image is for an engine of containers; where there is none, what stands in
-    /// for its image is used, and [`environment::bring`] says so in its log.
+    /// Chooses the engine for this job. A job with an image needs an engine for containers. As there is none, the
+    /// substitute environment is used, and [`environment::bring`] says so in the job's log.
     pub(crate) fn choose(spec: &JobSpec) -> Engine {
         let environment = spec.environment.as_deref();
         if let Some(image) = environment.and_then(|environment| environment.image.as_deref()) {
-            tracing::debug!(image, "no engine for containers on this node; its stand-in is used");
+            tracing::debug!(
+                image,
+                "no container engine on this node; using the substitute environment"
+            );
         }
         Engine::Namespaces
     }
 
-    /// Has the job find what its environment names.
+    /// Makes the job's environment available to it.
     pub(crate) async fn prepare(
         self,
         context: &Context,

@@ -1,4 +1,5 @@
-//! The Python environment of a job: waits until the server has built it, and puts it before what the machine has.
+//! Provides the Python environment of a job: waits until the server has built it, and puts it ahead of the host's own
+//! in the search path.
 
 mod layer;
 
@@ -15,37 +16,37 @@ use crate::client::{CallError, Environment};
 use crate::files::{Patience, note};
 use crate::log;
 
-/// Of the folder of environments, which has nothing but `python` in it.
+/// The folder within the environments that contains nothing but `python`.
 const PLAIN: &str = "plain/bin";
-/// Between two questions.
+/// The pause between two requests.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Of what the server says: enough for uv's own words.
+/// How many lines of uv's output are copied to the log.
 const LINES_MAX: usize = 40;
 const LINE_CHARS_MAX: usize = 2_000;
 
 #[derive(Debug, thiserror::Error)]
 enum BringError {
     #[error(
-        "this node was made where none are built; upgrade muster on its machine, or use an image that the machine's own \
-         Python stands in for"
+        "this node has no folder for environments; upgrade muster on its host, or use an image whose substitute is the \
+         host's own Python"
     )]
     NotHere,
-    #[error("the server does not give it")]
+    #[error("the server does not provide it")]
     Call(#[source] CallError),
     #[error("{0}")]
     Failed(String),
     #[error("{0:?} is not the name of an environment")]
     BadName(String),
-    #[error("{0} is not to be seen on this node")]
+    #[error("{0} is not visible on this node")]
     Unseen(String),
     #[error("cannot write to the job's log")]
     Log(#[from] std::io::Error),
-    #[error("cannot make the job's layer of it")]
+    #[error("cannot create the job's layer over it")]
     Layer(#[source] std::io::Error),
 }
 
-/// Has the job find its Python. Tries as long as the server cannot be reached; whoever does not want the job any more
-/// drops this.
+/// Makes the job's Python available to it. Retries as long as the server cannot be reached. The caller drops this when
+/// the job is no longer wanted.
 pub(crate) async fn bring(
     context: &Context,
     assignment: &Assignment,
@@ -61,11 +62,11 @@ pub(crate) async fn bring(
     };
     brought.map_err(|error| {
         let (id, error) = (line(&environment.id), ErrorChain(&error).to_string());
-        format!("its environment {id} cannot be had: {error}")
+        format!("the job's environment {id} is not available: {error}")
     })
 }
 
-/// The machine's own Python, by both its names.
+/// Provides the host's own Python, under both of its names.
 fn plain(
     context: &Context,
     assignment: &Assignment,
@@ -75,10 +76,10 @@ fn plain(
     say(context, assignment, environment.notes.iter().map(|text| &**text))?;
     let folder = context.environments.as_ref().map(|folder| folder.join(PLAIN));
     if let Some(folder) = folder.as_deref().and_then(Path::to_str) {
-        // Behind all others: a machine that has a `python` of its own means that.
+        // Last in the search path: a host with its own `python` keeps it.
         let path = path_of(spec);
-        // Where pip puts programs of a user who may not write elsewhere. Many systems keep pip from that, for the sake of
-        // other users: here is none.
+        // The folder in which pip installs the programs of a user who may not write elsewhere. Many systems prevent
+        // that for the sake of other users, but there are none here.
         let own = seen_work(context, &context.home.work(assignment.epoch)).join(".local/bin");
         let variables = &mut spec.environment_variables;
         variables.insert("PATH".to_owned(), format!("{}:{path}:{folder}", own.display()));
@@ -97,7 +98,7 @@ async fn build(
     let folder = context.environments.as_deref().ok_or(BringError::NotHere)?;
     let (name, notes) = match ask(context, assignment).await? {
         Environment::Ready { folder, notes } => (folder, notes),
-        // The job's owner sees its log while it waits, and when it comes to nothing.
+        // The owner of the job sees its log while it waits, and if the build fails.
         other => {
             let (over, is_over) = watch::channel(log::Stage::Running);
             let path = context.home.job_log(assignment.epoch);
@@ -106,17 +107,17 @@ async fn build(
                 let _ = over.send(log::Stage::Over);
                 ready
             };
-            // What is missing is sent with what the job itself says.
+            // The rest is sent together with the job's own output.
             let bounds = log::Bounds { full_waits: None, ..log::Bounds::of(context) };
             let sent = log::send_all(&context.client, assignment.epoch, &path, bounds, is_over);
             tokio::join!(waited, sent).0?
         }
     };
-    // What was said at submit is put into the log when the job starts.
+    // The notes from submission are written to the log when the job starts.
     let said = spec.properties.get(JobSpec::NOTE).map(String::as_str).unwrap_or_default();
     let new = notes.iter().map(String::as_str).filter(|note| !said.contains(note));
     say(context, assignment, new)?;
-    // It becomes a path: only what our own names are made of.
+    // The name becomes a path, so only the characters of our own names are accepted.
     if name.len() != 64 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(BringError::BadName(line(&name)));
     }
@@ -131,7 +132,7 @@ async fn build(
     let place = place.to_str().ok_or_else(unseen)?;
     enter(spec, own.to_str().ok_or_else(unseen)?, place);
     if let Some(folder) = layer::libraries(Path::new(place)) {
-        // An interpreter that was copied may look for its own library where it was installed.
+        // A copied interpreter may look for its library where it was originally installed.
         let variables = &mut spec.environment_variables;
         let before = variables.get("LD_LIBRARY_PATH").map(|path| format!(":{path}"));
         let path = format!("{}{}", folder.display(), before.unwrap_or_default());
@@ -140,7 +141,7 @@ async fn build(
     Ok(())
 }
 
-/// Where the job sees its folder.
+/// The path of the job's folder, as the job sees it.
 fn seen_work<'a>(context: &Context, work: &'a Path) -> &'a Path {
     match context.spawner {
         Some(_) => Path::new(muster_sandbox::job::FOLDER),
@@ -148,7 +149,7 @@ fn seen_work<'a>(context: &Context, work: &'a Path) -> &'a Path {
     }
 }
 
-/// What programs go by that look for an environment.
+/// Sets the variables by which programs find an environment.
 fn enter(spec: &mut JobSpec, place: &str, shared: &str) {
     let path = path_of(spec);
     let variables = &mut spec.environment_variables;
@@ -158,29 +159,29 @@ fn enter(spec: &mut JobSpec, place: &str, shared: &str) {
     }
 }
 
-/// As the user has it, else as the agent has.
+/// The search path of the job, or else that of the agent.
 pub(crate) fn path_of(spec: &JobSpec) -> String {
     let own = spec.environment_variables.get("PATH").cloned();
     let inherited = || std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
     own.unwrap_or_else(inherited)
 }
 
-/// Where it is when it is ready, and what is to be said of it.
+/// Waits until the environment is ready. Returns its folder, and the notes about it.
 async fn wait(
     context: &Context,
     assignment: &Assignment,
     environment: &JobEnvironment,
     mut seen: Environment,
 ) -> Result<(String, Vec<String>), BringError> {
-    let mut is_told = false;
+    let mut is_reported = false;
     loop {
         match seen {
             Environment::Ready { folder, notes } => return Ok((folder, notes)),
-            Environment::Building if is_told => {}
+            Environment::Building if is_reported => {}
             Environment::Building => {
                 let text = format!("building environment {}", line(&environment.id));
                 say(context, assignment, [text.as_str()])?;
-                is_told = true;
+                is_reported = true;
             }
             Environment::Failed { message, said } => {
                 let from = said.len().saturating_sub(LINES_MAX);
@@ -192,7 +193,7 @@ async fn wait(
                 return Err(BringError::Failed(message));
             }
         }
-        // The server holds the question while it builds; where it does not, it has others to build first.
+        // The server holds the request while it builds. If it does not hold it, it builds others first.
         tokio::time::sleep(PAUSE).await;
         seen = ask(context, assignment).await?;
     }
@@ -208,7 +209,7 @@ async fn ask(context: &Context, assignment: &Assignment) -> Result<Environment, 
     }
 }
 
-/// Into the job's log, before anything of its own.
+/// Writes to the job's log, before the job's own output.
 fn say<'a>(
     context: &Context,
     assignment: &Assignment,
@@ -222,7 +223,7 @@ fn say<'a>(
     Ok(())
 }
 
-/// One line, not too long.
+/// Shortens a text to one line of limited length.
 fn line(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().take(LINE_CHARS_MAX).map(plain).collect()

@@ -1,9 +1,9 @@
-//! The conversation with the server: one report after the other, each answered by what is desired.
+//! The exchange with the server: one report after the other, each answered with the desired state.
 //!
-//! One report waits for its answer. News from this side replace it: the server then answers the older one at once, to
-//! nobody, and its connection is free again. That a job is on its way can wait a moment, for what comes of it; that one
-//! has ended cannot, for the next waits for its place. Trouble spaces reports out, and so does a server that answers at once
-//! without anything coming of it.
+//! One report waits for its reply. If something changes on this side, a new report replaces it; the server then replies
+//! to the older one at once, without a reader, which frees its connection. The news that a job is starting can wait a
+//! moment, in case more follows. The news that a job has ended cannot wait, because the next one needs its place.
+//! Reports are spaced out after errors, and when a server replies at once without any effect.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,12 +21,12 @@ use crate::client::{CallError, Client, SYNC_WAIT, SyncReply};
 use crate::clock;
 use crate::meter::Meter;
 
-/// For how long news that nobody waits for are held back.
+/// How long news that can wait are held back.
 const HELD_BACK: Duration = Duration::from_millis(25);
-/// An answer that comes this much before its time was not a wait that ran out.
+/// A reply that comes this much early did not result from a timeout.
 const EARLY: Duration = Duration::from_secs(1);
 
-/// Of reports that were replaced. A server that leaves more than this unanswered is hung up on.
+/// The most replaced reports. Requests beyond this number are aborted if the server does not reply to them.
 const REPLACED_MAX: usize = 4;
 
 type Call = Pin<Box<dyn Future<Output = Result<SyncReply, CallError>> + Send>>;
@@ -34,7 +34,7 @@ type Call = Pin<Box<dyn Future<Output = Result<SyncReply, CallError>> + Send>>;
 pub(crate) struct Exchange {
     client: Client,
     meter: Arc<Meter>,
-    /// Reports sent so far; their numbers start at 1.
+    /// Reports sent so far. Their numbers start at 1.
     sequence: u64,
     in_flight: Option<InFlight>,
     replaced: JoinSet<()>,
@@ -42,10 +42,10 @@ pub(crate) struct Exchange {
     replace_at: Option<Instant>,
     not_before: Instant,
     failures: Backoff,
-    /// What went wrong last, until something goes well: said once, not at every try.
+    /// The last problem, until something succeeds, so that it is logged once and not at every attempt.
     trouble: Option<&'static str>,
     pace: Backoff,
-    /// The last report, if its answer came at once.
+    /// The last report, if its reply came at once.
     answered_early: Option<Report>,
 }
 
@@ -79,8 +79,8 @@ impl Exchange {
         }
     }
 
-    /// The next answer; tries for ever. May be dropped at any time: the next call goes on where it
-    /// was.
+    /// Returns the next reply, and retries until there is one. May be dropped at any time: the next call continues
+    /// where it was.
     pub(crate) async fn answer(&mut self, report: &Report) -> ReceivedReply {
         loop {
             if self.in_flight.is_none() {
@@ -117,7 +117,7 @@ impl Exchange {
         }
     }
 
-    /// What the server would hear now has changed, perhaps: if so, it hears it at once.
+    /// Sends a new report if its content has changed.
     pub(crate) fn refresh(&mut self, report: &Report) {
         if let Some(in_flight) = &self.in_flight
             && in_flight.report != *report
@@ -145,8 +145,8 @@ impl Exchange {
         self.replaced.spawn(async { drop(replaced.call.await) });
     }
 
-    /// After an answer has been acted on: if it came at once and changed nothing, asking again at
-    /// once would only turn in circles.
+    /// To be called after a reply has been handled. If it came at once and changed nothing, requesting again at once
+    /// would only loop.
     pub(crate) fn settle(&mut self, report: &Report) {
         self.refresh(report);
         if self.answered_early.is_some() {
@@ -156,7 +156,7 @@ impl Exchange {
 
     fn on_answer(&mut self, in_flight: InFlight, wanted: SyncReply) -> ReceivedReply {
         if self.trouble.take().is_some() {
-            tracing::info!("the server answers again");
+            tracing::info!("the server responds again");
         }
         self.failures.reset();
         self.not_before = Instant::now();
@@ -177,18 +177,18 @@ impl Exchange {
             | CallError::Refused { .. }
             | CallError::Status { .. }
             | CallError::BadAnswer(_)
-            | CallError::OtherReport { .. } => "the server does not answer as it should",
+            | CallError::OtherReport { .. } => "the server sends invalid responses",
         };
         if self.trouble.replace(trouble) != Some(trouble) {
             let error = ErrorChain(error);
-            tracing::warn!(%error, "{trouble}; trying again until the lease is over");
+            tracing::warn!(%error, "{trouble}; retrying until the lease expires");
         }
         self.answered_early = None;
         self.not_before = Instant::now() + self.failures.grow();
     }
 }
 
-/// Whether all that is new is that jobs are on their way.
+/// Returns true if the only news is that jobs are starting.
 fn can_wait(said: &Report, report: &Report) -> bool {
     report.attempts.iter().all(|attempt| {
         matches!(attempt.phase, AttemptPhase::Preparing | AttemptPhase::Running)
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_waits_for_does_not_wait() {
+    fn urgent_news_is_sent_at_once() {
         use AttemptPhase::{Ended, Leaving, Preparing, Ready, Running};
         let over = Ended(Exit::Code(0));
         let said = report(&[Preparing, over.clone()]);

@@ -1,8 +1,8 @@
-//! The files of a job: what it brings is there when it starts, what it leaves is kept for its next attempt.
+//! The files of a job: its code and inputs are in place when it starts, and its outputs are saved for its next attempt.
 //!
-//! Kept are `outputs/`, `logs/`, what it leaves by name, and the checkpoint folder that it declares, each member its own; all
-//! but what has a name also while it runs. The folder belongs to the job, which may do anything in there while we look: see
-//! [`muster_trees::Folder`].
+//! Saved are `outputs/`, `logs/`, the named outputs, and the checkpoint folder that the job declares, separately for
+//! each member. All except the named outputs are also saved while the job runs. The folder belongs to the job, which
+//! may do anything in there while we read it: see [`muster_trees::Folder`].
 
 mod data;
 mod fetch;
@@ -24,10 +24,10 @@ use muster_core::ErrorChain;
 use crate::backoff::Backoff;
 use crate::client::CallError;
 
-/// What tells a job where its checkpoint folder is.
+/// The variable that contains the path of the job's checkpoint folder.
 pub(crate) const CHECKPOINT_VARIABLE: &str = "MUSTER_CHECKPOINT_DIR";
 
-/// Between two tries of a call.
+/// Waits between two attempts of a call.
 pub(crate) struct Patience(Backoff);
 
 impl Default for Patience {
@@ -37,11 +37,11 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Waits, if the same call may well work then; whoever does not want it any more drops this.
+    /// Waits, if the same call may well succeed later. The caller drops this when the call is no longer wanted.
     pub(crate) async fn forgive(&mut self, error: CallError) -> Result<(), CallError> {
         match error {
             CallError::Unreachable(_) | CallError::NotWanted { .. } | CallError::Status { .. } => {
-                tracing::debug!(error = %ErrorChain(&error), "files cannot be moved just now");
+                tracing::debug!(error = %ErrorChain(&error), "files cannot be transferred at the moment");
                 tokio::time::sleep(self.0.grow()).await;
                 Ok(())
             }
@@ -54,19 +54,19 @@ impl Patience {
     }
 }
 
-/// Whether a path is this one, or in the folder that this one is.
+/// Returns true if a path is `top`, or is below it.
 fn is_in(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A line of ours among the job's own.
+/// Writes one of our own lines into the job's log.
 pub(crate) fn note(log: &Path, text: &str) {
     let line = format!("muster: {text}\n");
     let written = OpenOptions::new().append(true).open(log).and_then(|mut log| {
-        // In one piece, so that it stays one line.
+        // Written at once, so that it remains one line.
         log.write_all(line.as_bytes())
     });
     if let Err(error) = written {
-        tracing::warn!(%error, text, "cannot tell the job's owner");
+        tracing::warn!(%error, text, "cannot write a note to the job's log");
     }
 }

@@ -1,7 +1,7 @@
-//! The GPUs of this node, and which attempt has which. No two have the same.
+//! The GPUs of this node, and which attempt has which. No two attempts share one.
 //!
-//! A node has as many slots as its size has GPUs. On a machine with fewer, the last slots have no device: a job that is
-//! given such a slot does not find a GPU for it, and its log says so.
+//! A node has as many slots as its size has GPUs. On a host with fewer GPUs, the last slots have no device: a job that
+//! gets such a slot finds no GPU for it, and its log says so.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_core::model::ShareRequest;
 
-/// A GPU with a device in this node: `NUMBER`, or `NUMBER=UUID` if the driver told.
+/// A GPU with a device in this node: `NUMBER`, or `NUMBER=UUID` if the driver reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Of `/dev/nvidiaN`.
+    /// The number in `/dev/nvidiaN`.
     pub number: u16,
     pub uuid: Option<String>,
 }
@@ -45,7 +45,7 @@ impl Gpus {
         Gpus { slots, taken: Mutex::default() }
     }
 
-    /// What is free of what it asks for. Whoever grants jobs their nodes grants no GPU twice, so it is all of it.
+    /// Grants what is free of the requested GPUs. The server assigns no GPU twice, so this is normally all of them.
     pub(crate) fn grant(&self, share: ShareRequest) -> Grant<'_> {
         let wanted = match share.is_whole() {
             true => self.slots.len(),
@@ -75,33 +75,34 @@ impl Grant<'_> {
         self.slots.iter().filter_map(|slot| self.gpus.slots[*slot].as_ref())
     }
 
-    /// Of their devices.
+    /// The numbers of their devices.
     pub(crate) fn numbers(&self) -> Vec<u16> {
         self.devices().map(|gpu| gpu.number).collect()
     }
 
-    /// What programs look for. On a node of a size without GPUs they find nothing, as on any machine without.
+    /// The variables that programs look for. On a node whose size has no GPUs there are none, as on any host without
+    /// GPUs.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         if self.gpus.slots.is_empty() {
             return Vec::new();
         }
         let uuids: Option<Vec<String>> = self.devices().map(|gpu| gpu.uuid.clone()).collect();
-        // As the driver counts what it finds in there.
+        // The driver numbers the devices that it finds in the sandbox from 0.
         let count = || (0..self.devices().count()).map(|index| index.to_string()).collect();
         let names: Vec<String> = uuids.unwrap_or_else(count);
         let list = names.join(",");
-        // What reads the second takes an empty one for "all".
+        // Programs that read the second variable take an empty value for "all".
         let toolkit = if list.is_empty() { "void".to_owned() } else { list.clone() };
         vec![("CUDA_VISIBLE_DEVICES", list), ("NVIDIA_VISIBLE_DEVICES", toolkit)]
     }
 
-    /// What its owner should know, if not all that it was granted is there.
+    /// A note for the job's log, if some of the GPUs that it was granted have no device.
     pub(crate) fn shortage(&self) -> Option<String> {
         let (granted, there) = (self.slots.len(), self.devices().count());
         (there < granted).then(|| {
             let empty = if there == 0 { "; CUDA_VISIBLE_DEVICES is empty" } else { "" };
             format!(
-                "{there} of the {granted} GPUs that this job was given are there: its node's machine had no more \
+                "{there} of the {granted} GPUs that this job was given are available: its node's host has no more \
                  (over-commit){empty}"
             )
         })

@@ -1,11 +1,10 @@
-//! A node's folder: what lies where. The agent fills it; a provider on the same machine makes and
-//! removes it.
+//! The layout of a node's folder. The agent fills it; a provider on the same host creates and removes it.
 //!
 //! ```text
-//! DIR/secret            what the node proves itself with (written by whoever makes the node)
+//! DIR/secret            the secret with which the node authenticates (written by the node's creator)
 //! DIR/lock              held by the one agent that runs here
 //! DIR/agent.pid         that agent's identity
-//! DIR/agent.log         what it says
+//! DIR/agent.log         its output
 //! DIR/journal           what it must not forget
 //! DIR/jobs/EPOCH.pid    the first process of each running attempt
 //! DIR/work/EPOCH/       all that it writes
@@ -83,8 +82,8 @@ impl Home {
         self.dir.join("logs").join(format!("{epoch}.log"))
     }
 
-    /// The right to be the agent of this folder, for as long as the file is kept open; `None` if
-    /// another process has it.
+    /// Takes the right to be the agent of this folder, for as long as the file is open. `None` if another process has
+    /// it.
     pub(crate) fn lock(&self) -> io::Result<Option<File>> {
         let path = self.dir.join("lock");
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
@@ -96,19 +95,19 @@ impl Home {
     }
 }
 
-/// Makes a folder, and those above it, that only we can look into.
+/// Creates a folder, and its parents, that only we can read.
 pub fn make_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes a folder that everybody can look into who comes so far; those above it are ours alone.
+/// Creates a folder that everyone can read who can reach it. Its parents are private.
 pub fn make_dir_for_all(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), make_private_dir)?;
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-/// Removes a folder and everything in it, also where its user took away the right to write. What is
-/// not there is gone.
+/// Removes a folder and everything in it, even where its user removed the permission to write. A missing folder is not
+/// an error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -120,7 +119,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives us back the right to read, write and enter every folder. Links are not followed.
+/// Restores our permission to read, write and enter every folder. Links are not followed.
 fn unlock_dirs(top: &Path) -> io::Result<()> {
     let mut dirs = vec![top.to_path_buf()];
     while let Some(dir) = dirs.pop() {

@@ -1,8 +1,8 @@
-//! What the agent must not forget: one JSON record a line, written before anything that follows from it.
+//! What the agent must not forget: one JSON record per line, written before anything that follows from it.
 //!
-//! A journal outlives its agent, not its machine: what a node ran is gone with a power cut, and so is the node. Within
-//! one boot the page cache outlives every process, so nothing waits for the disk; the first line says which boot that
-//! is, and an agent does not go on from another one's, of which anything may be missing.
+//! A journal outlives its agent but not its host: a power cut ends the node and everything that it ran. Within one boot
+//! the page cache outlives every process, so nothing waits for the disk. The first line names the boot, and an agent
+//! does not continue a journal of another boot, because anything may be missing from it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,10 +14,10 @@ use muster_core::ids::Epoch;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
-/// Beyond this the journal is written anew as soon as nothing in it is still owed. A node that
-/// lives for years runs any number of jobs.
+/// A journal longer than this is rewritten as soon as nothing in it is still owed to the server. A node that exists for
+/// years runs any number of jobs.
 const LENGTH_TO_COMPACT: u64 = 256 * 1024;
-/// Taken from the disk when the journal is begun, so that an agent can go on writing it on a disk that others have filled.
+/// Allocated when the journal is created, so that an agent can continue to write it on a disk that others have filled.
 const RESERVED: u64 = 4 * LENGTH_TO_COMPACT;
 
 #[derive(Debug)]
@@ -36,7 +36,9 @@ pub enum JournalError {
     Io { path: PathBuf, source: io::Error },
     #[error("the journal {path} is damaged at line {line}")]
     Damaged { path: PathBuf, line: usize, source: serde_json::Error },
-    #[error("the journal {path} is not of this boot: the machine went down, and this node with it")]
+    #[error(
+        "the journal {path} is from an earlier boot: the host went down, and this node with it"
+    )]
     OtherBoot { path: PathBuf },
 }
 
@@ -46,8 +48,8 @@ enum First {
 }
 
 impl Journal {
-    /// Opens what is there and reads it back. A last line without its end was being written when
-    /// the agent died: nothing followed from it yet, so it is cut off.
+    /// Opens an existing journal and reads it back. An incomplete last line was being written when the agent died;
+    /// nothing followed from it yet, so it is cut off.
     pub(crate) fn open(path: PathBuf, boot: &str) -> Result<(Journal, Vec<Record>), JournalError> {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
@@ -78,23 +80,23 @@ impl Journal {
         Ok((journal, records))
     }
 
-    /// Returns when the record outlives us.
+    /// Appends a record. When this returns, the record outlives us.
     pub(crate) fn append(&mut self, record: &Record) -> Result<(), JournalError> {
         self.try_append(record).map_err(|source| self.failed(source))
     }
 
-    /// Starts anew with the floor alone, if the journal has grown long. Only for a node that owes
-    /// nothing. Where that fails, the long one is as good.
+    /// Starts a new journal with only the floor, if it has grown long. Only for a node that owes the server nothing. If
+    /// this fails, the long journal is just as good.
     pub(crate) fn compact(&mut self, floor: Epoch) {
         if self.length >= LENGTH_TO_COMPACT
             && let Err(error) = self.try_compact(floor)
         {
-            tracing::warn!(%error, "the journal could not be shortened");
+            tracing::warn!(%error, "cannot shorten the journal");
         }
     }
 
     fn try_append(&mut self, record: &Record) -> io::Result<()> {
-        // One write, so that a crash tears at most this line.
+        // A single write, so that a crash damages at most this line.
         let mut text = if self.length == 0 { self.first_line()? } else { Vec::new() };
         text.extend(line_of(record)?);
         let file = match &mut self.file {
@@ -139,7 +141,7 @@ fn line_of(record: &impl Serialize) -> io::Result<Vec<u8>> {
 
 fn open_for_append(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    // Not every file system can; then it is written as far as there is space.
+    // Not every file system can reserve space; the journal is then written as far as there is space.
     let _ = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, RESERVED);
     Ok(file)
 }
@@ -176,7 +178,7 @@ mod tests {
             journal.append(record).unwrap();
         }
         let whole = std::fs::read(&path).unwrap();
-        // Torn at every byte: what is whole comes back, and the journal goes on after it.
+        // Cut at every byte: complete records come back, and the journal continues after them.
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
             let (mut journal, records) = Journal::open(path.clone(), BOOT).unwrap();
@@ -203,7 +205,7 @@ mod tests {
         Journal::open(path.clone(), BOOT).unwrap().0.append(&ended(1)).unwrap();
         let error = Journal::open(path.clone(), "second").unwrap_err();
         assert!(matches!(error, JournalError::OtherBoot { .. }), "{error}");
-        // What a power cut may leave.
+        // What a power cut may leave behind.
         for text in [&b"\0\0\0\0\n"[..], b"{\"Took\":1}\n"] {
             std::fs::write(&path, text).unwrap();
             let error = Journal::open(path.clone(), BOOT).unwrap_err();
@@ -243,10 +245,10 @@ mod tests {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-        assert!(said.contains("it went on"), "{said}");
+        assert!(said.contains("the journal continued"), "{said}");
     }
 
-    /// The inner part. Run as an ordinary test it has nothing to do.
+    /// The inner part. As an ordinary test it does nothing.
     #[test]
     fn on_the_full_disk() {
         let Ok(disk) = std::env::var(DISK) else { return };
@@ -263,6 +265,6 @@ mod tests {
         journal.compact(Epoch(last));
         journal.append(&ended(last + 1)).unwrap();
         assert_eq!(read(&path).last(), Some(&ended(last + 1)));
-        println!("it went on");
+        println!("the journal continued");
     }
 }

@@ -1,11 +1,9 @@
-//! The processes of a node, found from outside: by whoever has to make sure that nothing of it is
-//! left.
+//! Finds the processes of a node from outside, to make sure that nothing of it is left.
 //!
-//! Every process of a node starts with [`NODE_VARIABLE`] and [`DIR_VARIABLE`] in its environment,
-//! and the folder is ours alone; so a process that has both was started for this node. One that
-//! wiped its environment still sits in the session of a recorded job and holds a file of the
-//! folder. What did both, leave its session and wipe its environment, is not found: that takes a
-//! sandbox.
+//! Every process of a node starts with [`NODE_VARIABLE`] and [`DIR_VARIABLE`] in its environment, and the folder is
+//! private; so a process that has both was started for this node. A process that cleared its environment is still in
+//! the session of a recorded job and holds a file of the folder. A process that both left its session and cleared its
+//! environment is not found: that takes a sandbox.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,10 +21,10 @@ use crate::identity::{Handle, Identity, Stat, boot_id};
 pub const NODE_VARIABLE: &str = "MUSTER_NODE";
 pub const DIR_VARIABLE: &str = "MUSTER_NODE_DIR";
 
-/// Every living process of the node, its agent included, except the one that asks.
+/// Lists every living process of the node, including its agent but not the caller.
 pub fn of_node(name: &str, home: &Home) -> io::Result<Vec<Identity>> {
     let sessions = recorded_sessions(home)?;
-    // As the kernel shows it, without links.
+    // The path as the kernel shows it, without links.
     let real_dir = home.dir().canonicalize().unwrap_or_else(|_| home.dir().to_path_buf());
     let mut found = Vec::new();
     for pid in own_pids()? {
@@ -40,7 +38,7 @@ pub fn of_node(name: &str, home: &Home) -> io::Result<Vec<Identity>> {
     Ok(found)
 }
 
-/// The names of all nodes under `nodes_dir` that have a living process.
+/// Lists the names of all nodes under `nodes_dir` that have a living process.
 pub fn nodes_alive(nodes_dir: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for pid in own_pids()? {
@@ -52,8 +50,8 @@ pub fn nodes_alive(nodes_dir: &Path) -> io::Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Kills every process of the node, also those that are born meanwhile. Returns what still lives
-/// when the time is over.
+/// Kills every process of the node, including those that are started meanwhile. Returns the processes that are still
+/// alive when the time is up.
 pub fn kill_all(name: &str, home: &Home, within: Duration) -> io::Result<Vec<Identity>> {
     let deadline = Instant::now() + within;
     loop {
@@ -74,8 +72,8 @@ pub fn kill_all(name: &str, home: &Home, within: Duration) -> io::Result<Vec<Ide
     }
 }
 
-/// Whether anything in this process group still runs. Corpses do not count: whose children they are
-/// may take its time to collect them.
+/// Returns true if anything in this process group is still running. Zombies do not count, because their parent may take
+/// its time to reap them.
 pub(crate) fn is_group_alive(group: u32) -> bool {
     let mut stats = own_pids().unwrap_or_default().into_iter().filter_map(Stat::of);
     stats.any(|stat| stat.group == group && stat.is_alive())
@@ -86,7 +84,7 @@ struct Mark {
     dir: PathBuf,
 }
 
-/// What the environment that the process started with says about its node.
+/// Reads the node's variables from the environment with which the process started.
 fn mark_of(pid: u32) -> Option<Mark> {
     let environ = environ_of(pid)?;
     let value = |name: &str| {
@@ -100,8 +98,8 @@ fn mark_of(pid: u32) -> Option<Mark> {
     })
 }
 
-/// In the moment in which a process becomes another program it shows no environment. It is looked at again, or
-/// it would be overlooked. Threads of the kernel never show one: they have no program either.
+/// A process shows no environment at the moment of an exec. It is read again so that it is not overlooked. Kernel
+/// threads never show one, but they have no program either.
 fn environ_of(pid: u32) -> Option<Vec<u8>> {
     const LOOKS: u32 = 5;
     const PAUSE: Duration = Duration::from_millis(1);
@@ -122,8 +120,7 @@ fn holds_a_file_of(pid: u32, dir: &Path) -> bool {
     })
 }
 
-/// The sessions of the jobs that an agent of this boot recorded: each is led by the job's first
-/// process.
+/// Returns the sessions of the jobs that an agent of this boot recorded. Each is led by the job's first process.
 fn recorded_sessions(home: &Home) -> io::Result<BTreeSet<u32>> {
     let boot = boot_id()?;
     let entries = match std::fs::read_dir(home.jobs()) {
@@ -139,7 +136,7 @@ fn recorded_sessions(home: &Home) -> io::Result<BTreeSet<u32>> {
     Ok(sessions)
 }
 
-/// The pids of our own user, without us.
+/// Lists the PIDs of our own user, without our own.
 fn own_pids() -> io::Result<Vec<u32>> {
     let mut pids = Vec::new();
     for entry in std::fs::read_dir("/proc")? {

@@ -1,23 +1,22 @@
-//! What runs on a node: jobs as processes, their logs, signals, and the conversation with the
-//! server.
+//! The agent, which runs on a node: jobs as processes, their logs, signals, and the exchange with the server.
 //!
-//! Every decision is taken by [`muster_core::agent::Machine`]; this crate is the world around it:
+//! [`muster_core::agent::Machine`] makes every decision; this crate carries them out:
 //!
-//! * `node` is the loop: news in, actions out, in order;
-//! * `exchange` keeps one report under way to the server (`client`), and repeats it until it is
-//!   answered;
-//! * `attempt` takes one order from its specification to its end, `process` runs it, or `sandboxed` with
-//!   [`muster_sandbox::job`] in a sandbox; `log` sends its output, `files` brings its files and keeps what it leaves;
-//! * `engine` is what it runs in, chosen for each job; `environment` has it find its Python;
-//! * `services` starts what people open of a job, and connects them;
+//! * `node` is the loop: events in, actions out, in order;
+//! * `exchange` keeps one report in flight to the server (`client`), and repeats it until there is a reply;
+//! * `attempt` takes one assignment from its specification to its end, `process` runs it, or `sandboxed` with
+//!   [`muster_sandbox::job`] in a sandbox; `log` sends its output, and `files` fetches its files and saves what it
+//!   leaves;
+//! * `engine` is what it runs in, chosen for each job; `environment` provides its Python;
+//! * `services` starts the services of a job that people open, and connects them;
 //! * `meter` measures what the node and its jobs use;
-//! * `relay` leads whoever calls the server from inside the node to its socket;
-//! * `journal` holds what a restart must not forget;
-//! * [`home`], [`identity`], [`kin`] and [`descriptors`] say what belongs to a node on its machine:
-//!   a provider that makes nodes here uses them to find everything again.
+//! * `relay` forwards calls from inside the node to the server's socket;
+//! * `journal` contains what a restart must not forget;
+//! * [`home`], [`identity`], [`kin`] and [`descriptors`] define what belongs to a node on its host: a provider that
+//!   creates nodes here uses them to find everything again.
 //!
-//! It knows nothing of scheduling and nothing of providers. It dials out; the relay is the one place where it listens,
-//! on the node's own loopback.
+//! The agent knows nothing about scheduling or providers. It dials out; only the relay listens, on the node's own
+//! loopback.
 
 mod attempt;
 mod backoff;
@@ -72,60 +71,60 @@ use crate::node::Node;
 use crate::removals::Removals;
 use crate::sandboxed::AbortOnDrop;
 
-/// Of a node that shares this machine's own network.
+/// The address of a node that shares the host's own network.
 const ADDRESS: &str = "127.0.0.1";
-/// What an earlier agent left running is killed and then gone, unless the kernel holds it.
+/// Leftover processes of an earlier agent are killed and end within this time, unless the kernel blocks them.
 const LEFTOVERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often the agent looks at the length of its log.
+/// How often the agent checks the size of its log.
 const LOG_LOOK_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentConfig {
     pub node: String,
-    /// The node's folder, see [`home`]. It holds the secret already.
+    /// The node's folder, see [`home`]. It already contains the secret.
     pub dir: PathBuf,
     /// Where the server listens, `https://HOST:PORT`.
     pub server: String,
-    /// The only certificates (PEM) that the server may be signed by.
+    /// The only CA certificates (PEM) that the agent trusts.
     pub ca_file: PathBuf,
-    /// The same with the public ones, for programs in sandboxed jobs that call the server.
+    /// The same together with the public ones, for programs in sandboxed jobs that call the server.
     pub ca_bundle: Option<PathBuf>,
-    /// Folders that sandboxed jobs find empty, besides the node's own.
+    /// Folders that look empty to sandboxed jobs, besides the node's own.
     pub hidden: Vec<PathBuf>,
-    /// Python environments that the server has built; `None`: there are none on this machine.
+    /// Python environments that the server has built. `None` if there are none on this host.
     pub environments: Option<PathBuf>,
     /// The most that a job may write to its folder.
     pub disk_bytes: Option<u64>,
-    /// The most of a job's output that is taken; the server takes no more than
+    /// The most output of a job that is accepted. The server accepts no more than
     /// [`LOG_BYTES_MAX`](muster_core::agent::LOG_BYTES_MAX).
     pub log_bytes: u64,
     pub full_server: FullServer,
-    /// Whether sandboxed jobs share the node's instead of having their own.
+    /// Whether sandboxed jobs share the node's sandbox instead of having their own.
     pub jobs_share: bool,
-    /// What the node does not enforce, in words.
+    /// Descriptions of what the node does not enforce.
     pub not_enforced: Vec<String>,
-    /// Why the node does not reach the internet although it should, with what to do.
+    /// Why the node has no internet access although it should, with the remedy.
     pub why_no_internet: Option<String>,
-    /// What the node proves itself with; in its folder if it is nowhere else.
+    /// The secret with which the node authenticates. `None` means the one in its folder.
     pub secret_file: Option<PathBuf>,
-    /// The folder of the socket that leads to the server, where no network does.
+    /// The folder of the socket that leads to the server, for a node without a network to it.
     pub relay: Option<PathBuf>,
-    /// Where other nodes find this one.
+    /// The address at which other nodes reach this one.
     pub address: Option<String>,
-    /// The GPUs that its size has.
+    /// The number of GPUs of its size.
     pub gpu_slots: u32,
-    /// Those of them that are there.
+    /// The GPUs that are available.
     pub gpus: Vec<Gpu>,
 }
 
 /// How long the end of a job waits for a server whose disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FullServer {
-    /// With what the job leaves. Then the job fails, and says why.
+    /// How long a job waits with its outputs. After that the job fails with the reason.
     pub outputs_wait: Duration,
-    /// With the rest of its log, counted from when its processes were gone. Then the log says what is missing. Until then the
-    /// job counts as running, so this is no longer than the outputs wait.
+    /// How long it waits with the rest of its log, counted from the end of its processes. After that the log says what
+    /// is missing. Until then the job counts as running, so this is no longer than the wait for outputs.
     pub log_waits: Duration,
 }
 
@@ -145,7 +144,7 @@ pub enum AgentError {
     NotAHeader,
     #[error("cannot read the CA certificate {path}")]
     Ca { path: PathBuf, source: rustls_pki_types::pem::Error },
-    #[error("the CA certificate {path} is not usable")]
+    #[error("the CA certificate {path} is not valid")]
     BadCa { path: PathBuf, source: rustls::Error },
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
@@ -153,28 +152,27 @@ pub enum AgentError {
     Client(#[source] reqwest::Error),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("cannot listen on this node for whoever wants to reach the server")]
+    #[error("cannot listen on this node for calls to the server")]
     Relay(#[source] io::Error),
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
     #[error("{count} processes of an earlier agent do not end")]
     Leftovers { count: usize },
-    #[error("an attempt ended without a word")]
+    #[error("an attempt ended without an event")]
     AttemptPanicked { source: tokio::task::JoinError },
 }
 
-/// Lives as this node's agent until the node is over. Returns at once if the folder has an agent
-/// already.
+/// Runs as this node's agent until the node has ended. Returns at once if the folder already has an agent.
 ///
-/// Call it on a runtime whose threads live as long as the process (a current-thread one starts
-/// fastest): the kernel kills a job when the thread that started it ends.
+/// Call it on a runtime whose threads live as long as the process (a current-thread one starts fastest): the kernel
+/// kills a job when the thread that started it ends.
 ///
 /// With a spawner, which has to be started before that runtime, jobs run in a sandbox.
 pub async fn run(config: AgentConfig, spawner: Option<Spawner>) -> Result<(), AgentError> {
     run_with_timing(config, spawner, Timing::default()).await
 }
 
-/// As [`run`], with shorter (or longer) patience.
+/// Like [`run`], with other timeouts.
 #[doc(hidden)]
 pub async fn run_with_timing(
     config: AgentConfig,
@@ -184,7 +182,7 @@ pub async fn run_with_timing(
     let failed = |source| AgentError::Home { dir: config.dir.clone(), source };
     let home = Home::new(std::path::absolute(&config.dir).map_err(failed)?);
     let Some(_lock) = home.lock().map_err(failed)? else {
-        tracing::info!("another agent runs this node");
+        tracing::info!("another agent is already running this node");
         return Ok(());
     };
     let identity = Identity::own().map_err(failed)?;
@@ -210,7 +208,11 @@ pub async fn run_with_timing(
         access.map(|relay| ServerAccess::new(&config.server, relay, config.ca_bundle.clone()));
     let there = config.gpus.len();
     if (there as u64) < u64::from(config.gpu_slots) {
-        tracing::warn!(there, of = config.gpu_slots, "this node has not all GPUs of its size");
+        tracing::warn!(
+            there,
+            of = config.gpu_slots,
+            "this node does not have all GPUs of its size"
+        );
     }
     let meter = Meter::new(home.dir().to_owned(), config.gpus.clone(), spawner.is_some());
     let meter = Arc::new(meter);
@@ -219,7 +221,7 @@ pub async fn run_with_timing(
     let missing = config.not_enforced.join(", ");
     let missing = (!missing.is_empty()).then(|| format!("not enforced on this node: {missing}"));
     let why_no_internet = config.why_no_internet.map(|why| {
-        format!("this node does not reach the internet, although egress is true, because {why}")
+        format!("this node has no internet access, although egress is true, because {why}")
     });
     let warnings = missing.into_iter().chain(why_no_internet.clone()).collect();
     let (node, memory) = (config.node, Memory::of_this_node());
@@ -248,11 +250,12 @@ pub async fn run_with_timing(
     if records.iter().any(|record| matches!(record, Record::Took(_))) {
         node.resume_logs();
     }
-    tracing::info!("the agent is up");
+    tracing::info!("the agent is running");
     node.live().await
 }
 
-/// For an agent that writes its log itself. In a sandbox its node's first process does, and there is no such file.
+/// Cuts the log of an agent that writes it itself. In a sandbox the node's first process does this, and there is no
+/// such file.
 async fn keep_log_short(log: PathBuf) {
     loop {
         tokio::time::sleep(LOG_LOOK_EVERY).await;
@@ -265,19 +268,19 @@ async fn keep_log_short(log: PathBuf) {
     }
 }
 
-/// As the kernel knows them, without links. What is not there need not be hidden.
+/// Resolves links, as the kernel does. Missing folders need not be hidden.
 fn hidden(home: &Home, others: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let folders = others.iter().map(PathBuf::as_path).chain([home.dir()]);
     folders.filter(|folder| folder.exists()).map(std::path::Path::canonicalize).collect()
 }
 
-/// A new one for every agent, not only for every boot: what an agent runs dies with it.
+/// Different for every agent, not only for every boot, because what an agent runs dies with it.
 fn boot_id(identity: &Identity) -> String {
     format!("{}-{}-{}", identity.boot, identity.pid, identity.start_ticks)
 }
 
-/// The kernel killed the first process of each job together with the agent; their children are
-/// still there.
+/// Ends leftover processes. The kernel killed the first process of each job together with the earlier agent, but not
+/// their children.
 fn end_leftovers(node: &str, home: &Home) -> Result<(), AgentError> {
     let failed = |source| AgentError::Home { dir: home.dir().to_path_buf(), source };
     let left = kin::kill_all(node, home, LEFTOVERS_WITHIN).map_err(failed)?;

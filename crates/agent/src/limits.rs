@@ -1,5 +1,5 @@
-//! What a job may use of its node, as far as the kernel does not refuse more by itself: whoever goes beyond is ended, and
-//! told of what.
+//! Enforces what a job may use of its node, where the kernel does not: a job that exceeds a limit is ended, with the
+//! reason.
 
 mod disk;
 
@@ -14,23 +14,23 @@ use muster_sandbox::cgroup::{Group, Groups, Limits as GroupLimits, Shortage};
 
 use self::disk::{Used, full, hidden_by, used_by};
 
-/// Processes and threads of one job in a sandbox: enough for every worker that cores can feed, too few to choke a machine.
+/// Processes and threads of one job in a sandbox: enough for every worker that cores can feed, too few to choke a host.
 pub(crate) const PROCESSES_MAX: u32 = 4096;
-/// How often a folder is looked through, and that this takes no more than a part of the time.
+/// How often a folder is measured, and the largest part of the time that this may take.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_PART: u32 = 20;
-/// A job that has less than one part in so many of a full disk is not what filled it.
+/// A job that uses less than one part in this many of a full disk is not considered to have filled it.
 const LARGE_PART: u64 = 4;
 
 /// Watches one attempt.
 #[derive(Debug)]
 pub(crate) struct Watch {
     own_dir: PathBuf,
-    /// Of its folder, if it has a limit.
+    /// The most that its folder may contain, if it has a limit.
     disk_bytes: Option<u64>,
-    /// The longest that one of its files may be.
+    /// The largest size of one of its files.
     file_bytes: Option<u64>,
-    /// What its folder took when it was last looked through.
+    /// The size of its folder when it was last measured.
     disk_used: Arc<AtomicU64>,
     memory: Option<Memory>,
     oom_kills: u64,
@@ -43,8 +43,8 @@ pub(crate) struct Memory {
     limit_bytes: u64,
 }
 
-/// The group of one job that holds a part of its node: its cores and memory, which others on the node may not take from it,
-/// and beyond which it gets none. It is removed when this is dropped; by then none of its processes is left.
+/// The control group of a job that has a part of its node: cores and memory that other jobs on the node cannot take
+/// from it, and beyond which it gets none. It is removed when this is dropped; by then none of its processes is left.
 #[derive(Debug)]
 pub(crate) struct JobGroup {
     group: Group,
@@ -52,15 +52,16 @@ pub(crate) struct JobGroup {
 }
 
 impl JobGroup {
-    /// `None` where the node has no group of its own; then its jobs are told what is not enforced.
+    /// Creates the group. `None` if the node has no group of its own; the logs of its jobs then say what is not
+    /// enforced.
     pub(crate) fn make(name: &str, share: &Capacity) -> io::Result<Option<JobGroup>> {
         let node = Groups::look().of_this_node();
-        // Without limits of its own it may be the machine's group, where nothing is ours.
+        // Without limits of its own this may be the host's group, where nothing is ours.
         let (cores, memory) = (node.millicores(), Memory::of_this_node());
         if cores.is_none() && memory.is_none() {
             return Ok(None);
         }
-        // An old kernel refuses more than the node has, as on a machine that is smaller than its node's size.
+        // An old kernel refuses more than the node has, as on a host that is smaller than its node's size.
         let asked = share.vcpus.saturating_mul(1000);
         let memory_bytes = share.memory_mb.saturating_mul(1 << 20);
         let limits = GroupLimits {
@@ -72,7 +73,7 @@ impl JobGroup {
         Ok(Some(JobGroup { group, memory_bytes: limits.memory_bytes }))
     }
 
-    /// Where it is in each hierarchy.
+    /// The folders of the group in each hierarchy.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         self.group.folders().iter().map(|folder| folder.path.clone()).collect()
     }
@@ -89,18 +90,18 @@ impl JobGroup {
 impl Drop for JobGroup {
     fn drop(&mut self) {
         if let Err(error) = self.group.remove() {
-            // It goes with the node.
+            // It is removed with the node.
             tracing::warn!(%error, "cannot remove the control group of a job that has ended");
         }
     }
 }
 
 impl Memory {
-    /// If it is limited. A group without a limit may be the machine's, with all others below it.
+    /// The node's memory, if it is limited. A group without a limit may be the host's, with all others below it.
     pub(crate) fn of_this_node() -> Option<Memory> {
         let node = Groups::look().of_this_node();
         let limit_bytes = node.shortage().ok()??.limit_bytes?;
-        // What an old kernel calls no limit is a large one.
+        // An old kernel represents the absence of a limit by a large number.
         let machine = rustix::system::sysinfo();
         let is_one = limit_bytes <= machine.totalram * u64::from(machine.mem_unit);
         is_one.then_some(Memory { group: node, limit_bytes })
@@ -113,7 +114,7 @@ impl Memory {
 }
 
 impl Watch {
-    /// From now on.
+    /// Starts to watch now.
     pub(crate) fn new(own_dir: PathBuf, disk_bytes: Option<u64>, memory: Option<Memory>) -> Watch {
         let oom_kills = memory.as_ref().map_or(0, Memory::oom_kills);
         Watch {
@@ -126,23 +127,23 @@ impl Watch {
         }
     }
 
-    /// The same where the kernel ends a job that makes a longer file.
+    /// The same, where the kernel ends a job that writes a larger file.
     pub(crate) fn with_file_bytes(self, file_bytes: Option<u64>) -> Watch {
         Watch { file_bytes, ..self }
     }
 
-    /// What its folder takes, from time to time; `None` if nobody looks.
+    /// The size of its folder, updated from time to time. `None` if it is not measured.
     pub(crate) fn disk_used(&self) -> Option<Arc<AtomicU64>> {
         self.disk_bytes.map(|_| Arc::clone(&self.disk_used))
     }
 
-    /// Resolves when the job has taken more of the disk than it may.
+    /// Resolves when the job has used more of the disk than it may.
     pub(crate) async fn disk_is_over(&self) -> Exit {
         let Some(limit) = self.disk_bytes else { return std::future::pending().await };
         let most = Used::of_disk(limit);
         let (mut pause, mut hid_before) = (LOOK_EVERY, false);
         loop {
-            // First of all: most jobs are over before they could have written much.
+            // The wait comes first, because most jobs have ended before they could have written much.
             tokio::time::sleep(pause).await;
             let (began, folder) = (Instant::now(), self.own_dir.clone());
             let look = move || {
@@ -150,13 +151,13 @@ impl Watch {
                 let hidden = if is_full { hidden_by(&folder) } else { Used::default() };
                 (used_by(&folder, most), hidden)
             };
-            // Without an answer nothing is known.
+            // Without a result nothing is known.
             let (used, hidden) = tokio::task::spawn_blocking(look).await.unwrap_or_default();
             self.disk_used.store(used.bytes, Ordering::Relaxed);
             if let Some(over) = self.is_over(used, most) {
                 return over;
             }
-            // What is out of sight once may be on its way to a process that is about to take it.
+            // Space that is hidden once may belong to a file on its way to a process that is about to open it.
             match self.is_over(used.and(hidden), most) {
                 Some(over) if hid_before => return over,
                 hides => hid_before = hides.is_some(),
@@ -165,7 +166,8 @@ impl Watch {
         }
     }
 
-    /// Whether it has more than it may have, or a good part of a disk that is full: then it goes, and others can go on.
+    /// Returns true if the job has exceeded its limit, or has a large part of a full disk. It is then ended, so that
+    /// others can continue.
     fn is_over(&self, used: Used, most: Used) -> Option<Exit> {
         used.beyond(most).or_else(|| {
             let full = full(&self.own_dir, most.bytes);
@@ -175,8 +177,8 @@ impl Watch {
         })
     }
 
-    /// What its end was, if the kernel killed it for the lack of memory or for a file that grew too large, or if it ended
-    /// with its node's disk full. A shell may end well although what it ran could not write everything.
+    /// Explains the end of a job if the kernel killed it for lack of memory or for too large a file, or if it ended
+    /// with its node's disk full. A shell may succeed although a program in it could not write everything.
     pub(crate) fn explained(&self, exit: Exit) -> Exit {
         let is_by = |signal| exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal);
         match (&self.memory, self.disk_bytes) {

@@ -1,15 +1,15 @@
 //! Sends the output of an attempt to the server, from the file that the job writes to.
 //!
-//! The file is what counts: the server may restart, answer late, or say that it has less or more
-//! than we think, and sending goes on from where it says.
+//! The file is authoritative: the server may restart, respond late, or report that it has less or more than we think,
+//! and sending continues from where it says.
 //!
-//! A log must not fill the disk. What the server has is cut out of the file, but for the last part, and so is what no
-//! server will ever take; the rest keeps its place. So a file is as large as what is not sent, and at most as large as a
-//! log may be. The last of what a full log keeps is a line that says so.
+//! A log must not fill the disk. What the server has is cut out of the file, except for the last part, and so is what
+//! no server will ever accept; the rest keeps its position. The file is therefore as large as what has not been sent,
+//! and at most as large as a log may be. A full log ends with a line that says so.
 //!
-//! While the server's disk is full, or the job's workspace has used its share of it, the file here keeps what is written.
-//! When the job has ended, that is waited out for a while; then the log ends with as much as the server takes as the last of a
-//! log, and a line that says how much is missing, and why.
+//! While the server's disk is full, or the job's workspace has used up its share of it, the file here keeps what is
+//! written. When the job has ended, we wait for a while. After that, the log ends with as much as the server accepts as
+//! the last part of a log, and with a line that says how much is missing, and why.
 
 use std::fs::File;
 use std::io;
@@ -29,25 +29,24 @@ use crate::attempt::Context;
 use crate::backoff::Backoff;
 use crate::client::{CallError, Client, IsLast};
 
-/// How often a running job's file is looked at: output shows up within this time, in few pieces.
+/// How often a running job's file is checked: output shows up within this time, in few chunks.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
 const PIECE_MAX: u64 = 256 * 1024;
-/// So much of what the server has stays here all the same, in case that it loses its last.
+/// How much of what the server has is still kept here, in case the server loses its last part.
 const KEPT_BYTES: u64 = 16 << 20;
-/// Space is given back in steps of this.
+/// Space is freed in steps of this size.
 const STEP_BYTES: u64 = 1 << 20;
-/// How long an ended job waits for a server that takes nothing, and does not say that its disk is full.
+/// How long an ended job waits for a server that accepts nothing and does not report a full disk.
 const STUCK_MAX: Duration = Duration::from_secs(10);
-/// How often the server may fall back behind what it had said it has, before we take it for
-/// confused.
+/// How often the server may report less than it had reported before, until we consider it broken.
 const REWINDS_MAX: u32 = 64;
 
 /// How much is sent, and how patiently.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) bytes_max: u64,
-    /// How long an ended job waits for a server that has no room, before it says what is missing. `None`: it does not
-    /// wait, and says nothing.
+    /// How long an ended job waits for a server that has no room, before it reports what is missing. `None` means that
+    /// it does not wait and reports nothing.
     pub(crate) full_waits: Option<Duration>,
 }
 
@@ -58,25 +57,25 @@ impl Bounds {
     }
 }
 
-/// How far a job is.
+/// How far the job has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Running,
-    /// Its processes are gone. What it left is being kept, which may add to its log.
+    /// Its processes have ended. Its outputs are being saved, which may add to its log.
     Ending,
-    /// Nothing will be added to its log.
+    /// Nothing will be added to its log any more.
     Over,
 }
 
-/// How long a job that has ended has waited for a server that does not take its log, by cause: what was waited for one says
-/// nothing about the other.
+/// How long an ended job has waited for a server that does not accept its log, by cause: waiting for one says nothing
+/// about the other.
 #[derive(Debug)]
 struct Waited {
-    /// For space.
+    /// The wait for space.
     full: Duration,
-    /// For an answer of another kind, since the server last took something.
+    /// The wait for any other reason, since the server last accepted something.
     stuck: Duration,
-    /// Whether the last that it heard is that there is no space.
+    /// Whether the server's last response was that there is no space.
     is_for_space: bool,
     until: Instant,
 }
@@ -87,7 +86,8 @@ impl Waited {
         Waited { full: none, stuck: none, is_for_space: false, until: now }
     }
 
-    /// The server took something. What was waited for space until then counts all the same: it may become free byte by byte.
+    /// Records that the server accepted something. The wait for space until then still counts, because space may become
+    /// free byte by byte.
     fn go_on(&mut self, now: Instant) {
         if self.is_for_space {
             self.add(true, now);
@@ -95,7 +95,7 @@ impl Waited {
         *self = Waited { full: self.full, ..Waited::nothing(now) };
     }
 
-    /// It waited until now, in vain; says how long it has waited for this in all.
+    /// Records a failed wait until now. Returns how long it has waited for this cause in total.
     fn add(&mut self, is_full: bool, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(std::mem::replace(&mut self.until, now));
         self.is_for_space = is_full;
@@ -105,7 +105,7 @@ impl Waited {
     }
 }
 
-/// Returns when the job has ended and the server has all of its output, or will not have it.
+/// Returns when the job has ended and the server has all of its output, or will never have it.
 pub(crate) async fn send_all(
     client: &Client,
     epoch: Epoch,
@@ -122,32 +122,32 @@ pub(crate) async fn send_all(
     };
     match sent {
         Ok(()) => {}
-        Err(Stopped::Superseded) => tracing::debug!(%epoch, "the server wants no more of this log"),
+        Err(Stopped::Superseded) => tracing::debug!(%epoch, "the server has given up this log"),
         Err(error) => {
-            tracing::warn!(%epoch, error = %ErrorChain(&error), "the log is not complete")
+            tracing::warn!(%epoch, error = %ErrorChain(&error), "the log is incomplete")
         }
     }
 }
 
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
-    #[error("cannot read it")]
+    #[error("cannot read the log")]
     Unreadable(#[from] io::Error),
     #[error("the server has moved on")]
     Superseded,
-    #[error("the server took nothing for {} s", STUCK_MAX.as_secs())]
+    #[error("the server accepted nothing for {} s", STUCK_MAX.as_secs())]
     Stuck,
     #[error("the server has no room, and the last {missing} bytes are missing there: {words}")]
     ServerFull { missing: u64, words: String },
     #[error("the server keeps losing what it has")]
     Confused,
     #[error(
-        "the server lost what it had from byte {next} on, and here it is kept from byte {kept_from} on only"
+        "the server lost what it had from byte {next} on, but this node has it only from byte {kept_from} on"
     )]
     Lost { next: u64, kept_from: u64 },
 }
 
-/// When a log is full, and the line that it then ends with.
+/// When a log is full, and the line with which it then ends.
 struct Full {
     bytes_max: u64,
     line: Vec<u8>,
@@ -159,7 +159,7 @@ impl Full {
             true => format!("{} GiB", bytes_max >> 30),
             false => format!("{bytes_max} bytes"),
         };
-        // What the job wrote before it may not have ended its line.
+        // The job may not have ended its last line.
         let line = format!("\nmuster: output beyond {most} is dropped\n").into_bytes();
         Full { bytes_max, line }
     }
@@ -178,13 +178,13 @@ struct Sending<'a> {
     full_waits: Option<Duration>,
     stage: watch::Receiver<Stage>,
     saw_end: bool,
-    /// Before this the file has nothing any more.
+    /// The file contains nothing before this offset any more.
     kept_from: u64,
-    /// Up to here the server has it, as it last said.
+    /// How much of the log the server has, as it last reported.
     offset: u64,
     rewinds: u32,
     backoff: Backoff,
-    /// Since the job ended.
+    /// The waits since the job ended.
     waited: Waited,
 }
 
@@ -216,7 +216,7 @@ impl<'a> Sending<'a> {
 
     async fn run(mut self) -> Result<(), Stopped> {
         loop {
-            // Asked before the length: what was written before the end is within it.
+            // Read before the length, so that the length includes everything that was written before the end.
             let stage = *self.stage.borrow();
             if stage >= Stage::Ending && !std::mem::replace(&mut self.saw_end, true) {
                 self.waited = Waited::nothing(Instant::now());
@@ -234,15 +234,15 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Up to where the file may be sent. The place of the line that says that something is missing is kept back until it
-    /// is known whether anything is.
+    /// Returns up to where the file may be sent. Room for the line about missing output is reserved until it is known
+    /// whether anything is missing.
     fn sendable(&mut self, has_ended: bool) -> io::Result<u64> {
         let length = self.file.metadata()?.len();
         if length <= self.full.bytes_max {
             return Ok(if has_ended { length } else { length.min(self.full.line_at()) });
         }
         if !self.is_full {
-            // After a restart once more: the same bytes in the same place.
+            // Repeated after a restart: the same bytes in the same place.
             self.file.write_all_at(&self.full.line, self.full.line_at())?;
             self.is_full = true;
         }
@@ -285,7 +285,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Waits no longer than is said for what went wrong, but until nothing is added to the log any more.
+    /// Waits no longer than is allowed for this error, but at least until nothing is added to the log any more.
     async fn be_patient(
         &mut self,
         error: Option<&CallError>,
@@ -305,11 +305,11 @@ impl<'a> Sending<'a> {
             (None, _) if waited >= STUCK_MAX => Err(Stopped::Stuck),
             (Some(words), None) => Err(Stopped::ServerFull { missing, words }),
             (Some(words), Some(most)) if waited >= most => {
-                // A server keeps some room for this.
+                // The server reserves some room for this.
                 let (last, missing) = self.last_of(missing, &words)?;
                 let said = self.client.send_log(self.epoch, self.offset, last, IsLast::Yes).await;
                 if let Err(error) = said {
-                    tracing::warn!(error = %ErrorChain(&error), "cannot say that a log is cut");
+                    tracing::warn!(error = %ErrorChain(&error), "cannot report that a log is incomplete");
                 }
                 Err(Stopped::ServerFull { missing, words })
             }
@@ -317,8 +317,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// What a log ends with that there is no room for: whole lines, as many as fit, and one that says how many bytes are
-    /// missing then, if any are.
+    /// Returns the end of a log for which there is no room: as many whole lines as fit, and a line that says how many
+    /// bytes are missing, if any are.
     fn last_of(&self, unsent: u64, words: &str) -> io::Result<(Vec<u8>, u64)> {
         let line = |missing: u64| {
             format!("\nmuster: the last {missing} bytes of this log are missing: {words}\n")
@@ -342,31 +342,30 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// So many of the bytes that come next.
+    /// Reads this many of the bytes that come next.
     fn read(&self, wanted: u64) -> io::Result<Vec<u8>> {
-        let mut piece = vec![0; usize::try_from(wanted).expect("a piece is small")];
-        // A job can cut its own output short while we read.
+        let mut piece = vec![0; usize::try_from(wanted).expect("a chunk is small")];
+        // A job can truncate its own output while we read.
         let read = self.file.read_at(&mut piece, self.offset)?;
         piece.truncate(read);
         Ok(piece)
     }
 
-    /// Waits, but not past the end of the job: from then on the clock runs against us.
+    /// Waits, but not past the end of the job, because from then on time is limited.
     async fn rest(&mut self, at_most: Duration) {
         if *self.stage.borrow() == Stage::Over {
             return sleep(at_most).await;
         }
         tokio::select! {
             () = sleep(at_most) => {}
-            // Fails only if nobody can say any more that the job ended; then nobody waits for us
-            // either.
+            // Fails only if the sender is gone; then nothing waits for us either.
             _ = self.stage.changed() => {}
         }
     }
 }
 
-/// Cuts off what a job writes beyond what anybody takes, for as long as it is not dropped. One byte of it stays, so that
-/// the next agent knows that there was more. Jobs append: their next line comes after what is left.
+/// Cuts off what a job writes beyond the limit, until it is dropped. One byte of the excess is kept, so that the next
+/// agent knows that there was more. Jobs append, so their next line comes after what is left.
 async fn cut_excess(file: &File, bytes_max: u64) -> io::Error {
     loop {
         sleep(LOOK_EVERY).await;
@@ -381,20 +380,20 @@ async fn cut_excess(file: &File, bytes_max: u64) -> io::Error {
     }
 }
 
-/// Gives the space of these bytes back to the disk; every other byte stays where it is.
+/// Returns the space of these bytes to the disk; every other byte keeps its position.
 fn cut(file: &File, from: u64, until: u64) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if let Err(error) = fallocate(file, flags, from, until - from) {
-        // Then the file is as large as it would have been.
-        tracing::debug!(%error, "this disk takes no space back from within a file");
+        // The file then takes as much space as it would have anyway.
+        tracing::debug!(%error, "this file system cannot free space within a file");
     }
 }
 
-/// Where the file begins to have something: an earlier agent may have cut what the server has.
+/// Returns where the file's contents begin: an earlier agent may have cut what the server has.
 fn first_byte(file: &File) -> u64 {
     match seek(file, SeekFrom::Data(0)) {
         Ok(offset) => offset,
-        // Nothing at all, or nothing left.
+        // The file is empty, or everything has been cut.
         Err(rustix::io::Errno::NXIO) => file.metadata().map_or(0, |metadata| metadata.len()),
         Err(_) => 0,
     }
@@ -414,7 +413,7 @@ mod tests {
         assert_eq!(waited.add(true, at(20)), Duration::from_secs(20));
         assert_eq!(waited.add(false, at(21)), Duration::from_secs(1), "not stuck yet");
         assert_eq!(waited.add(true, at(30)), Duration::from_secs(29));
-        // Neither goes on for ever when they take turns.
+        // Neither wait goes on forever when they alternate.
         assert_eq!(waited.add(false, at(40)), Duration::from_secs(11));
     }
 
@@ -428,7 +427,7 @@ mod tests {
         waited.go_on(at(21));
         assert_eq!(waited.add(true, at(30)), Duration::from_secs(21), "with the wait before");
         assert_eq!(waited.add(false, at(31)), Duration::from_secs(1), "it was not stuck");
-        // Sending is no waiting.
+        // Sending does not count as waiting.
         waited.go_on(at(32));
         waited.go_on(at(90));
         assert_eq!(waited.add(true, at(91)), Duration::from_secs(22));

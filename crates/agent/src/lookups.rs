@@ -1,4 +1,5 @@
-//! A job that failed because it could not look up a name is told, at the end of its log, whether its node has a way out.
+//! If a job failed because it could not look up a name, adds a note to its log that says whether its node has internet
+//! access.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -6,13 +7,13 @@ use std::path::Path;
 
 use crate::files::note;
 
-/// How much of a log's end is looked through.
+/// How much of the end of a log is searched.
 const TAIL_BYTES: u64 = 64 << 10;
-/// The node's own list of name servers, in which its maker says whether there is a way out.
+/// The node's list of name servers. Its first line says whether the node has internet access.
 const RESOLVERS: &str = "/etc/resolv.conf";
 
-/// What programs write when no name server answers, and when one says that there is no such name. Some write the same in both
-/// cases.
+/// What programs write if no name server responds, and if one reports that the name does not exist. Some write the same
+/// in both cases.
 const NO_ANSWER: [&str; 3] =
     ["Temporary failure in name resolution", "Temporary failure resolving", "EAI_AGAIN"];
 const NO_SUCH_NAME: [&str; 4] =
@@ -32,16 +33,17 @@ enum Lookup {
     Either,
 }
 
-/// What the node's maker said.
+/// The internet access of the node, according to its creator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WayOut {
+enum InternetAccess {
     On,
     Off,
-    /// It shares the network of its machine.
+    /// The node shares the network of its host.
     Shared,
 }
 
-/// Looks at the log of a job that did not end well. `why_no_internet`: why its node has none, although it should have one.
+/// Checks the log of a job that failed. `why_no_internet` is the reason if its node should have internet access but
+/// does not.
 pub(crate) fn explain(log: &Path, why_no_internet: Option<&str>) {
     let Ok(tail) = tail_of(log) else { return };
     let Some(lookup) = seen(&tail) else { return };
@@ -78,34 +80,34 @@ fn seen(text: &str) -> Option<Lookup> {
     has(&EITHER).then_some(Lookup::Either)
 }
 
-fn internet(resolvers: &str) -> WayOut {
+fn internet(resolvers: &str) -> InternetAccess {
     let said = |word: &str| resolvers.lines().any(|line| line.trim() == format!("# egress {word}"));
     match (said("on"), said("off")) {
-        (true, _) => WayOut::On,
-        (false, true) => WayOut::Off,
-        (false, false) => WayOut::Shared,
+        (true, _) => InternetAccess::On,
+        (false, true) => InternetAccess::Off,
+        (false, false) => InternetAccess::Shared,
     }
 }
 
-fn words(lookup: Lookup, internet: WayOut) -> String {
+fn words(lookup: Lookup, internet: InternetAccess) -> String {
     let rest = match (internet, lookup) {
-        (WayOut::Off, _) => {
-            "egress is off, so this node reaches its cluster and the server only. Bring what the job needs as code or \
-             inputs, or have the operator set egress = true; `muster doctor` says whether the machine can do that"
+        (InternetAccess::Off, _) => {
+            "egress is off, so this node only reaches its cluster and the server. Provide what the job needs as code or \
+             inputs, or have the operator set egress = true; `muster doctor` reports whether the host supports that"
         }
-        (WayOut::On, Lookup::NoAnswer) => {
-            "egress is on, but it is broken: no name server answered. Have the operator look up a name on the node's \
-             machine, with `getent hosts NAME`"
+        (InternetAccess::On, Lookup::NoAnswer) => {
+            "egress is on, but it is broken: no name server responded. Have the operator look up a name on the node's \
+             host, with `getent hosts NAME`"
         }
-        (WayOut::On, Lookup::NoSuchName) => {
-            "egress is on, and there is no such name; check its spelling"
+        (InternetAccess::On, Lookup::NoSuchName) => {
+            "egress is on, but there is no such name; check its spelling"
         }
-        (WayOut::On, Lookup::Either) => {
-            "egress is on: either there is no such name, or no name server answers the node's machine, which \
+        (InternetAccess::On, Lookup::Either) => {
+            "egress is on: either there is no such name, or no name server responds to the node's host, which \
              `getent hosts NAME` there would show"
         }
-        (WayOut::Shared, _) => {
-            "this node shares the network of its machine, so egress is on; check the name, and that the machine itself \
+        (InternetAccess::Shared, _) => {
+            "this node shares the network of its host, so egress is on; check the name, and that the host itself \
              can look it up, with `getent hosts NAME`"
         }
     };
@@ -134,12 +136,14 @@ mod tests {
 
     #[test]
     fn the_note_says_whether_egress_is_on_off_or_broken() {
-        assert_eq!(internet("# egress off\nnameserver 10.0.0.1\n"), WayOut::Off);
-        assert_eq!(internet("# egress on\nnameserver 10.0.0.1\n"), WayOut::On);
-        assert_eq!(internet("nameserver 10.0.0.1\n"), WayOut::Shared);
-        assert!(words(Lookup::NoAnswer, WayOut::Off).contains("egress is off"));
-        assert!(words(Lookup::NoAnswer, WayOut::On).contains("egress is on, but it is broken"));
-        assert!(words(Lookup::NoSuchName, WayOut::On).contains("there is no such name"));
+        assert_eq!(internet("# egress off\nnameserver 10.0.0.1\n"), InternetAccess::Off);
+        assert_eq!(internet("# egress on\nnameserver 10.0.0.1\n"), InternetAccess::On);
+        assert_eq!(internet("nameserver 10.0.0.1\n"), InternetAccess::Shared);
+        assert!(words(Lookup::NoAnswer, InternetAccess::Off).contains("egress is off"));
+        assert!(
+            words(Lookup::NoAnswer, InternetAccess::On).contains("egress is on, but it is broken")
+        );
+        assert!(words(Lookup::NoSuchName, InternetAccess::On).contains("there is no such name"));
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! What a member of several finds in its environment: who the others are and where they meet. The
-//! names are those that frameworks and Azure's own programs look for.
+//! The variables of a member of a job on several nodes: which other members there are, and how to reach them. The names
+//! are those that frameworks and Azure's own programs look for.
 
 use std::ffi::OsString;
 
 use muster_core::agent::{Assignment, master_port};
 
-/// Nothing for a job of one node: many programs take the mere presence of these for a sign that
-/// they are one of several.
+/// Returns nothing for a job of one node, because many programs take the mere presence of these variables as a sign of
+/// a distributed job.
 pub(crate) fn variables(assignment: &Assignment) -> Vec<(String, OsString)> {
     let Some(master) = assignment.addresses.first() else { return Vec::new() };
     let port = master_port(assignment.epoch);
@@ -14,7 +14,7 @@ pub(crate) fn variables(assignment: &Assignment) -> Vec<(String, OsString)> {
     let variables = [
         ("MASTER_ADDR", master.to_string()),
         ("MASTER_PORT", port.to_string()),
-        // One process per node: whoever starts more on each multiplies.
+        // One process per node; launchers that start more on each node multiply this.
         ("WORLD_SIZE", assignment.nodes.to_string()),
         ("RANK", assignment.rank.to_string()),
         ("LOCAL_RANK", "0".to_owned()),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_one_node_is_not_told_that_it_is_one_of_several() {
+    fn a_job_of_one_node_does_not_look_distributed() {
         assert_eq!(variables(&assignment(&[])), []);
     }
 }

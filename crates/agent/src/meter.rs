@@ -1,7 +1,7 @@
-//! Measures what this node and its jobs use, for whoever looks at them.
+//! Measures what this node and its jobs use, for display.
 //!
-//! A thread of its own does it: a driver or a disk that does not answer must not hold up the agent. The next report takes
-//! along what was measured last, and none is sent for its sake.
+//! This is done on a separate thread, because a driver or a disk that does not respond must not block the agent. The
+//! next report includes the latest measurement; none is sent just for it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::clock;
 use crate::gpus::Gpu;
 use crate::limits::Memory;
 
-/// Between two looks, and so at least between two reports that bring any.
+/// The interval between two measurements, and therefore the minimum between two reports that contain one.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -29,16 +29,16 @@ pub(crate) struct Meter {
     /// A folder on the node's disk.
     folder: PathBuf,
     devices: Vec<Gpu>,
-    /// The agent waits for this lock, so it is never held while something is measured.
+    /// The agent waits for this lock, so it is never held during a measurement.
     attempts: Mutex<BTreeMap<Epoch, Arc<Metered>>>,
-    /// What no report has taken along yet.
+    /// The measurement that no report has included yet.
     latest: Mutex<Option<NodeUsage>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Metered {
     pub(crate) counted: Counted,
-    /// What its folder takes of the disk, if somebody counts that.
+    /// How much of the disk its folder uses, if that is measured.
     pub(crate) disk_bytes: Option<Arc<AtomicU64>>,
     /// The numbers of its devices.
     pub(crate) gpus: Vec<u16>,
@@ -48,14 +48,14 @@ pub(crate) struct Metered {
 #[derive(Debug)]
 pub(crate) enum Counted {
     InItsGroup(Group),
-    /// It has the node to itself, so the node's are its own from when it started.
+    /// The attempt has the node to itself, so the node's use is its own from its start.
     WithItsNode {
         cpu_before_us: u64,
     },
     Nowhere,
 }
 
-/// Until it is dropped, an attempt is measured.
+/// An attempt is measured until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Following<'a> {
     meter: &'a Meter,
@@ -69,25 +69,25 @@ impl Drop for Following<'_> {
 }
 
 impl Meter {
-    /// `is_walled`: a process of the machine itself is in a group with others, and what that uses says nothing.
-    pub(crate) fn new(folder: PathBuf, devices: Vec<Gpu>, is_walled: bool) -> Meter {
+    /// Without `is_sandboxed`, the agent is in a group with other processes of the host, whose use says nothing.
+    pub(crate) fn new(folder: PathBuf, devices: Vec<Gpu>, is_sandboxed: bool) -> Meter {
         let group = Groups::look().of_this_node();
-        // Without limits of its own it may be the machine's.
+        // Without limits of its own this may be the host's group.
         let is_own = || group.millicores().is_some() || Memory::of_this_node().is_some();
-        let group = (is_walled && is_own()).then_some(group);
+        let group = (is_sandboxed && is_own()).then_some(group);
         Meter { group, folder, devices, attempts: Mutex::default(), latest: Mutex::default() }
     }
 
-    /// Looks every few seconds, for as long as anybody has this meter.
+    /// Measures every few seconds, for as long as this meter exists.
     pub(crate) fn start(self: &Arc<Meter>) {
         let meter = Arc::downgrade(self);
         let looking = std::thread::Builder::new().name("usage".to_owned());
         if let Err(error) = looking.spawn(move || look_on(&meter)) {
-            tracing::warn!(%error, "what this node uses is not measured");
+            tracing::warn!(%error, "cannot measure what this node uses");
         }
     }
 
-    /// What was measured since it was last taken.
+    /// Takes what was measured since the last call.
     pub(crate) fn take(&self) -> Option<NodeUsage> {
         lock(&self.latest).take()
     }
@@ -162,15 +162,15 @@ fn look_on(meter: &Weak<Meter>) {
         if library.is_none() && !meter.devices.is_empty() {
             library = Nvml::init().ok();
         }
-        let usage = meter.look(|gpu| told_by(library.as_ref()?, gpu));
+        let usage = meter.look(|gpu| usage_of(library.as_ref()?, gpu));
         *lock(&meter.latest) = Some(usage);
         drop(meter);
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// None of a GPU that the driver's library does not know.
-fn told_by(library: &Nvml, gpu: &Gpu) -> Option<GpuUsage> {
+/// Returns `None` for a GPU that the driver's library does not know.
+fn usage_of(library: &Nvml, gpu: &Gpu) -> Option<GpuUsage> {
     let device = match &gpu.uuid {
         Some(uuid) => library.device_by_uuid(uuid.as_str()).ok()?,
         None => (0..library.device_count().ok()?)
@@ -183,7 +183,7 @@ fn told_by(library: &Nvml, gpu: &Gpu) -> Option<GpuUsage> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A map with one entry more or less, or one figure: nothing is left half-done by a panic.
+    // A panic leaves nothing half-done here: a map has one entry more or less, or one number changes.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -219,13 +219,17 @@ mod tests {
         );
         let following = meter.follow(Epoch(8), metered);
         let usage = meter.look(busy);
-        // A process of the machine itself does not know what of its group's use is its own.
+        // A process of the host itself does not know which part of its group's use is its own.
         let unknown = Usage { disk_bytes: Some(4096), ..Usage::default() };
         assert_eq!(usage.attempts, [AttemptUsage { epoch: Epoch(8), usage: unknown }]);
         assert_eq!((usage.node.cpu_us, usage.node.memory_bytes), (None, None));
         assert!(usage.node.disk_bytes.unwrap() <= usage.disk_size_bytes.unwrap());
         let held: Vec<_> = usage.gpus.iter().map(|gpu| (gpu.number, gpu.held_by)).collect();
-        assert_eq!(held, [(0, None), (1, Some(Epoch(8)))], "one that does not answer is left out");
+        assert_eq!(
+            held,
+            [(0, None), (1, Some(Epoch(8)))],
+            "a GPU that does not respond is left out"
+        );
         drop(following);
         assert_eq!(meter.look(busy).attempts, []);
     }

@@ -1,4 +1,4 @@
-//! The agent's loop: feeds `core`'s machine with what happens and carries out what it decides.
+//! The agent's loop: feeds `core`'s machine with events and carries out what it decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,11 +18,10 @@ use crate::home::remove_tree;
 use crate::journal::Journal;
 use crate::{AgentError, clock, notice};
 
-/// Timers are looked at no less often: ours stand still while the machine sleeps, the lease does
-/// not.
+/// Timers are checked at least this often: ours stop while the host sleeps, but the lease does not.
 const TICK_MAX: Duration = Duration::from_secs(1);
-/// And no more often, even if the machine has something to do that does not get done, such as to
-/// end while a killed job does not die.
+/// And no more often than this, even if the machine has something to do that does not get done, such as ending while a
+/// killed job does not die.
 const TICK_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) struct Node {
@@ -30,18 +29,18 @@ pub(crate) struct Node {
     journal: Journal,
     context: Arc<Context>,
     exchange: Exchange,
-    /// What came with the last answer.
+    /// The specifications that came with the last reply.
     specs: Specs,
     attempts: JoinSet<()>,
-    /// How each attempt is told something.
-    told: BTreeMap<Epoch, mpsc::UnboundedSender<AttemptSignal>>,
-    /// Attempts whose log the server has not all of yet. Their end is not told before.
+    /// The channel to each attempt.
+    signals: BTreeMap<Epoch, mpsc::UnboundedSender<AttemptSignal>>,
+    /// Attempts whose log the server does not have completely yet. Their end is not reported before.
     logs_due: BTreeSet<Epoch>,
     events: mpsc::UnboundedReceiver<Event>,
     events_from_attempts: mpsc::UnboundedSender<Event>,
-    /// We were asked to leave by whoever runs this machine.
+    /// The host asked this agent to shut down.
     is_leaving: bool,
-    /// The machine has decided that this node is over.
+    /// The machine has decided that this node has ended.
     is_over: bool,
 }
 
@@ -63,7 +62,7 @@ impl Node {
             context: Arc::new(context),
             specs: Specs::new(),
             attempts: JoinSet::new(),
-            told: BTreeMap::new(),
+            signals: BTreeMap::new(),
             logs_due: BTreeSet::new(),
             events,
             events_from_attempts,
@@ -72,7 +71,7 @@ impl Node {
         }
     }
 
-    /// Takes up the logs of what an earlier agent ran and could not report any more.
+    /// Continues with the logs of what an earlier agent ran and could not report any more.
     pub(crate) fn resume_logs(&mut self) {
         for attempt in self.machine.report().attempts {
             let epoch = attempt.epoch;
@@ -98,8 +97,7 @@ impl Node {
             self.exchange.refresh(&report);
             let tick = self.until_tick();
             let news = tokio::select! {
-                // A node that leaves says nothing more: "stopped" would make it look free for the
-                // next job.
+                // A node that is leaving sends no more reports: "stopped" would make it look free for the next job.
                 answer = self.exchange.answer(&report), if !self.is_leaving => News::ReceivedReply(answer),
                 Some(event) = self.events.recv() => News::Event(event),
                 Some(done) = self.attempts.join_next() => News::AttemptDone(done),
@@ -124,7 +122,7 @@ impl Node {
             News::Event(event) => self.on_event(event),
             News::Leave => self.leave(),
             News::Time | News::AttemptDone(Ok(())) => Ok(()),
-            // Nobody would ever hear of its end. Whoever misses us will see to the rest.
+            // The end of this attempt would never be reported. The server notices the lost agent and handles the rest.
             News::AttemptDone(Err(source)) => Err(AgentError::AttemptPanicked { source }),
         }
     }
@@ -142,7 +140,7 @@ impl Node {
                 Vec::new()
             }
             Event::Exited { epoch, exit, spans } => {
-                self.told.remove(&epoch);
+                self.signals.remove(&epoch);
                 self.machine.on_measured(epoch, spans);
                 self.machine.on_exited(epoch, exit, now)
             }
@@ -165,7 +163,7 @@ impl Node {
         self.carry_out(actions)
     }
 
-    /// In order: what is journalled outlives us before anything after it happens.
+    /// Carries out the actions in order: a journal entry is durable before anything after it happens.
     fn carry_out(&mut self, actions: Vec<Action>) -> Result<(), AgentError> {
         for action in actions {
             match action {
@@ -174,13 +172,13 @@ impl Node {
                 Action::Go(epoch) => self.tell(epoch, AttemptSignal::Go),
                 Action::Notice { epoch, within } => {
                     let work = self.context.home.work(epoch);
-                    // The signal that follows says as much, if not for how long.
+                    // The signal that follows conveys the same, except for how long.
                     if let Err(error) = notice::write(&work, within, SystemTime::now()) {
-                        tracing::warn!(%epoch, %error, "cannot leave word of an eviction");
+                        tracing::warn!(%epoch, %error, "cannot write the eviction notice");
                     }
                 }
                 Action::Signal { epoch, signal } => self.tell(epoch, AttemptSignal::Signal(signal)),
-                // The loop compares what it would say with what it said last; no order is needed.
+                // The loop compares each report with the last one, so this needs no action.
                 Action::Report => {}
                 Action::End => self.is_over = true,
             }
@@ -189,8 +187,8 @@ impl Node {
     }
 
     fn tell(&self, epoch: Epoch, what: AttemptSignal) {
-        if let Some(attempt) = self.told.get(&epoch) {
-            // Fails only if it has just ended.
+        if let Some(attempt) = self.signals.get(&epoch) {
+            // This fails only if the attempt has just ended.
             let _ = attempt.send(what);
         }
     }
@@ -208,15 +206,15 @@ impl Node {
     }
 
     fn start(&mut self, assignment: Assignment) {
-        let (told, from_us) = mpsc::unbounded_channel();
-        self.told.insert(assignment.epoch, told);
+        let (signals, from_us) = mpsc::unbounded_channel();
+        self.signals.insert(assignment.epoch, signals);
         let (context, events) = (self.context.clone(), self.events_from_attempts.clone());
         let spec = self.specs.get(&assignment.spec.to_string()).cloned();
         let run = async move { attempt::run(&context, assignment, spec, from_us, events).await };
         self.attempts.spawn(run);
     }
 
-    /// The server has the ending and the log: nobody needs what is left here.
+    /// Removes what is left here, once the server has both the ending and the log.
     fn tidy_up(&self, epoch: Epoch) {
         let home = &self.context.home;
         let (own, inputs, log) = (home.own(epoch), home.inputs(epoch), home.job_log(epoch));
@@ -232,7 +230,7 @@ impl Node {
         });
     }
 
-    /// What the server hears: an ending only when it has the log that goes with it.
+    /// Returns what to report: an ending only once the server has its log.
     fn report(&self) -> Report {
         let mut report = self.machine.report();
         for attempt in &mut report.attempts {

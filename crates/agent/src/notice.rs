@@ -1,5 +1,5 @@
-//! The word that a job is left when its node is taken away: a file, as the environment of what runs
-//! cannot be changed any more. Its variable says from the start where it will be.
+//! The notice to a job that its node is being evicted. It is a file, because the environment of a running process
+//! cannot be changed. A variable contains its path from the start.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -11,19 +11,19 @@ use muster_core::time::Span;
 pub(crate) const VARIABLE: &str = "MUSTER_PREEMPTION_NOTICE";
 const DEADLINE: &str = "MUSTER_PREEMPTION_DEADLINE";
 
-/// In the job's own folder.
+/// The path of the notice in the job's own folder.
 pub(crate) fn path(work_dir: &Path) -> PathBuf {
     work_dir.join(".muster-preemption")
 }
 
-/// One line, as a shell would set it: when the job will be killed, in whole seconds since 1970. Whoever
-/// sees the file sees all of it.
+/// Writes one line, in the syntax of a shell assignment: when the job will be killed, in whole seconds since 1970. The
+/// file appears atomically.
 pub(crate) fn write(work_dir: &Path, within: Span, now: SystemTime) -> io::Result<()> {
     let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let deadline = since_1970 + Duration::from_micros(within.0);
     let path = path(work_dir);
     let unfinished = path.with_extension("tmp");
-    // The folder is the job's own: what it put there under this name may be a link to a file of ours.
+    // The folder belongs to the job: an entry with this name may be a link to one of our files.
     let _ = std::fs::remove_file(&unfinished);
     let mut file = OpenOptions::new().write(true).create_new(true).open(&unfinished)?;
     file.write_all(format!("{DEADLINE}={}\n", deadline.as_secs()).as_bytes())?;

@@ -1,4 +1,4 @@
-//! One job's processes: a shell in a session of its own, and whatever it starts.
+//! The processes of one job: a shell in its own session, and whatever it starts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -31,19 +31,19 @@ pub(crate) struct Launch<'a> {
     pub(crate) log: File,
 }
 
-/// A running job. When it is dropped, its whole group is dead.
+/// A running job. Dropping it kills its whole process group.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    /// Leader of its session and its group; its number stays taken until we collect it.
+    /// The leader of its session and its group. Its PID is not reused until we reap it.
     leader: Pid,
     exited: AsyncFd<OwnedFd>,
     is_collected: bool,
 }
 
 impl Process {
-    /// Must be called on a thread that lives as long as the agent: the kernel kills the job when
-    /// the thread that started it ends.
+    /// Must be called on a thread that lives as long as the agent: the kernel kills the job when the thread that
+    /// started it ends.
     pub(crate) fn spawn(launch: Launch<'_>) -> io::Result<Process> {
         let agent = getpid();
         let mut command = Command::new("/bin/sh");
@@ -56,14 +56,13 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(launch.log.try_clone()?)
             .stderr(launch.log);
-        // SAFETY: between fork and exec this makes system calls only; it allocates nothing and
-        // takes no lock.
+        // SAFETY: only system calls are made between fork and exec; nothing allocates or takes a lock.
         unsafe {
             command.pre_exec(move || {
                 setsid()?;
                 close_others_on_exec()?;
                 set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-                // The agent may have died before the line above: then that signal never comes.
+                // The agent may have died before the line above, and then that signal never comes.
                 if getppid() != Some(agent) {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
@@ -77,7 +76,7 @@ impl Process {
         let leader = Pid::from_child(&child);
         let exited =
             pidfd_open(leader, PidfdFlags::empty()).map_err(io::Error::from).and_then(|fd| {
-                // SAFETY: an `OwnedFd` is open until it is dropped and always the same one.
+                // SAFETY: an `OwnedFd` is open until it is dropped, and always the same one.
                 Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
             });
         match exited {
@@ -102,22 +101,21 @@ impl Process {
         signal_group(self.leader, signal);
     }
 
-    /// Waits for the shell, then ends whatever it left behind in its group. May be dropped and
-    /// called again.
+    /// Waits for the shell, then kills whatever it left behind in its group. May be dropped and called again.
     pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
         let _ready = self.exited.readable().await?;
-        // Before the shell is collected: until then nobody else can be given the group's number.
+        // This comes before the shell is reaped: until then the group's number cannot be reused.
         kill_group(self.leader);
         let status = self.child.wait()?;
         self.is_collected = true;
         Ok(exit_of(status))
     }
 
-    /// Waits until what was killed with the group is gone, but not for ever: the kernel may hold
-    /// it. Until then the group's number is not given out again, and asking harms nobody.
+    /// Waits until the killed processes of the group have ended, but not forever, because the kernel may block them.
+    /// Until then the group's number is not reused, so checking it is harmless.
     pub(crate) async fn leftovers_gone(&self) {
         let deadline = Instant::now() + LEFTOVERS_WITHIN;
-        // The cheap question first: mostly there is nothing left at all.
+        // The cheap check comes first, because usually nothing is left at all.
         while test_kill_process_group(self.leader).is_ok()
             && is_group_alive(self.pid())
             && Instant::now() < deadline
@@ -131,7 +129,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if !self.is_collected {
             kill_group(self.leader);
-            // It cannot fail for a child of ours, and there would be nothing to do about it.
+            // This cannot fail for a child of ours, and there would be nothing to do about it.
             let _ = self.child.wait();
         }
     }
@@ -153,6 +151,6 @@ fn exit_of(status: ExitStatus) -> Exit {
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => unreachable!("a process that is over has exited or was killed"),
+        (None, None) => unreachable!("a process that has ended has exited or was killed"),
     }
 }

@@ -1,18 +1,18 @@
-//! Jobs of several processes on each node: what starts them, and how each knows which one it is.
+//! Jobs with several processes on each node: how they are started, and how each knows its rank.
 
 use std::ffi::OsString;
 
 use muster_core::agent::{Assignment, RunFacts, master_port};
 use muster_core::model::{Distribution, JobSpec};
 
-/// Carries the user's command to the shells that run it.
+/// Passes the user's command to the shells that run it.
 const COMMAND_VARIABLE: &str = "MUSTER_COMMAND";
-/// Where processes of one node meet.
+/// The address at which the processes of one node meet.
 const HERE: &str = "127.0.0.1";
 
-/// One shell for each process, which says how it ended into a pipe: bash's own `wait -n` loses those that end at the same
-/// time. The first that fails ends the others, after a moment, and its code is the job's; a request to end goes to all of
-/// them by itself, and the shells wait for what it comes to.
+/// Starts one shell for each process, which reports its end through a pipe, because bash's own `wait -n` loses
+/// processes that end at the same time. The first process that fails ends the others after a moment, and its code is
+/// that of the job. A request to terminate reaches all of them directly, and the shells wait for the outcome.
 const EACH: &str = r#"
 command=$MUSTER_COMMAND; unset MUSTER_COMMAND
 # The job's variables may have any names.
@@ -59,26 +59,26 @@ exit 0
 /// Azure's own launcher for these.
 const MPIRUN: &str = r#"
 command -v mpirun >/dev/null || {
-    echo "muster: the job is distributed by MPI, and there is no mpirun on this node; install Open MPI there" >&2
+    echo "muster: the job is distributed by MPI, but mpirun is not installed on this node; install Open MPI there" >&2
     exit 127
 }
 command=$MUSTER_COMMAND; unset MUSTER_COMMAND
 exec mpirun --allow-run-as-root --oversubscribe -np "$MUSTER_PROCESSES" /bin/sh -c "$command"
 "#;
 
-/// The same over several nodes. There is no ssh on them: the other members wait to be told what to run, by whoever has the
-/// attempt's key, until the first one says that it is done. Ranks go by what MPI tells them.
+/// The same over several nodes. There is no ssh on them: the other members wait for commands from a member with the
+/// attempt's key, until the first one reports that it is done. MPI itself assigns the ranks.
 const MPIRUN_ALL: &str = r#"
 fail() { echo "muster: $1" >&2; exit 127; }
 command=$MUSTER_COMMAND processes=$MUSTER_PROCESSES key=$MUSTER_MEMBERS_KEY reach=$MUSTER_REACH
 unset MUSTER_COMMAND MUSTER_PROCESSES MUSTER_MEMBERS_KEY MUSTER_REACH RANK LOCAL_RANK WORLD_SIZE
 for program in mpirun orted python3; do
-    command -v $program >/dev/null || fail "the job is distributed by MPI, and there is no $program on this node; install it there"
+    command -v $program >/dev/null || fail "the job is distributed by MPI, but $program is not installed on this node; install it there"
 done
 [[ $key ]] || fail "this node's server is too old for MPI over several nodes; upgrade it"
 IFS=, read -ra hosts <<<"$AZ_BATCH_HOST_LIST"
 [[ $(printf '%s\n' "${hosts[@]}" | sort -u | wc -l) = "${#hosts[@]}" ]] ||
-    fail "MPI over several nodes needs nodes with an address each; this server's have none (isolation)"
+    fail "MPI over several nodes needs nodes with an address each, which the nodes of this server do not have (isolation)"
 dir=$TMPDIR/.muster-mpi
 (umask 077; mkdir "$dir" && printf %s "$key" >"$dir/key" && printf %s "$reach" >"$dir/reach.py" &&
     printf '#!/bin/sh\nexec python3 "%s/reach.py" "$@"\n' "$dir" >"$dir/reach" && chmod +x "$dir/reach") || exit 125
@@ -93,7 +93,7 @@ for host in "${hosts[@]:1}"; do "$dir/reach" "$host" done || exit 125; done
 "#;
 const REACH: &str = include_str!("ranks/reach.py");
 
-/// What to run instead of the user's command, and the variables that go with it. Later ones win over those of members.
+/// Returns the command to run instead of the user's, and its variables, which take precedence over those of members.
 pub(crate) fn distributed(
     spec: &JobSpec,
     assignment: &Assignment,
@@ -140,12 +140,12 @@ pub(crate) fn distributed(
     }
 }
 
-/// `/bin/sh` cannot wait for whichever ends first.
+/// `/bin/sh` cannot wait for whichever process ends first.
 fn in_bash(script: &str) -> String {
     format!("exec /bin/bash -c '{}'", script.replace('\'', r"'\''"))
 }
 
-/// Workers have the first nodes, parameter servers the others.
+/// Workers have the first nodes, and parameter servers the others.
 fn tf_config(assignment: &Assignment, workers: u32, port: u16) -> String {
     let here = [HERE.into()];
     let addresses: &[Box<str>] =
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Code and output of a distributed command, as a node would start it.
+    /// Runs a distributed command as a node would, and returns its code and output.
     fn run(distribution: Distribution, command: &str) -> (Option<i32>, String) {
         let spec = JobSpec { distribution: Some(distribution), ..JobSpec::new("cpu", command) };
         let (command, variables) =
@@ -201,7 +201,7 @@ mod tests {
             .env("NODE_RANK", "0")
             .env("TMPDIR", std::env::temp_dir())
             .envs(variables)
-            // As a job has: it signals its own.
+            // Like a job, it signals its own process group.
             .process_group(0)
             .output()
             .expect("a shell");
@@ -228,7 +228,8 @@ mod tests {
         assert_eq!(run(many, "exit 3").0, Some(3));
     }
 
-    /// If the timeout expired in the middle of a line, the rest was taken for another process's line, and good jobs failed.
+    /// If the timeout expired in the middle of a line, the rest was taken for another process's line, and good jobs
+    /// failed.
     #[test]
     fn a_line_that_comes_in_two_parts_is_one() {
         let slow = r#"code=$?; { printf "$i "; sleep 1.5; echo "$code"; } >&3"#;
@@ -237,7 +238,7 @@ mod tests {
         let done = Command::new("/bin/bash")
             .args(["-c", &script])
             .envs([("NODE_RANK", "0"), ("MUSTER_PROCESSES", "1"), (COMMAND_VARIABLE, "exit 7")])
-            // As any job may have.
+            // Variables that any job may have.
             .envs([("said", "1 "), ("part", "x"), ("gone", "1"), ("pids", "1")])
             .env("TMPDIR", std::env::temp_dir())
             .process_group(0)
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_to_end_ends_in_his_own_way() {
+    fn a_process_that_is_asked_to_end_may_handle_it() {
         let two = Distribution::PyTorch { processes: 2 };
         let deaf = "trap 'echo bye; exit 0' TERM; [ $RANK = 1 ] && { sleep 0.3; kill -TERM 0; }; \
                     for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; exit 9";
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn tensorflow_is_told_who_serves() {
+    fn tensorflow_knows_which_nodes_serve() {
         assert_eq!(
             tf_config(&assignment(1, &["a", "b", "c"]), 2, 9),
             r#"{"cluster": {"worker": ["a:9", "b:9"], "ps": ["c:9"]}, "task": {"type": "worker", "index": 1}}"#

@@ -1,7 +1,6 @@
-//! The way to the server for everybody in the node: the address that the server has outside, on this node's own loopback.
+//! Access to the server for every process in the node: the server's address, on this node's own loopback.
 //!
-//! The bytes are passed on as they are, so certificates hold from end to end, and the server knows by the socket which
-//! node calls.
+//! Bytes are forwarded unchanged, so TLS is end to end, and the server knows by the socket which node calls.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,10 +14,10 @@ use tokio::sync::Semaphore;
 
 use crate::sandboxed::AbortOnDrop;
 
-/// More callers of one node at a time wait.
+/// Further connections from one node wait.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Listens on the port of `server`. Returns when calls are taken.
+/// Listens on the port of `server`. Returns when connections are accepted.
 pub(crate) async fn start(server: &str, folder: &Path) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port_of(server)?)).await?;
     tokio::spawn(accept(listener, folder.join(SOCKET)));
@@ -53,14 +52,14 @@ async fn accept(listener: TcpListener, socket: PathBuf) {
                 let socket = socket.clone();
                 tokio::spawn(async move {
                     if let Err(error) = pass_on(caller, &socket).await {
-                        tracing::debug!(%error, "a call to the server broke off");
+                        tracing::debug!(%error, "a connection to the server was interrupted");
                     }
                     drop(place);
                 });
             }
-            // Out of descriptors, say: others have to end first.
+            // We may be out of descriptors, for example; other connections have to end first.
             Err(error) => {
-                tracing::warn!(%error, "cannot take a call to the server");
+                tracing::warn!(%error, "cannot accept a connection to the server");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         }
@@ -68,7 +67,7 @@ async fn accept(listener: TcpListener, socket: PathBuf) {
 }
 
 async fn pass_on(mut caller: TcpStream, socket: &Path) -> io::Result<()> {
-    // Small messages both ways: waiting for more to send would only be slow.
+    // Messages are small in both directions, so waiting for more data would only be slow.
     caller.set_nodelay(true)?;
     let mut server = UnixStream::connect(socket).await?;
     tokio::io::copy_bidirectional(&mut caller, &mut server).await?;
@@ -90,7 +89,7 @@ mod tests {
         drop(free);
         start(&format!("https://127.0.0.1:{port}"), dir.path()).await.unwrap();
         for word in ["one", "two"] {
-            // A server that starts again takes the place of the old socket.
+            // A server that restarts replaces the old socket.
             let _ = std::fs::remove_file(dir.path().join(SOCKET));
             let server = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
             let mut caller = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
@@ -110,6 +109,6 @@ mod tests {
         std::fs::remove_file(dir.path().join(SOCKET)).unwrap();
         let mut heard = String::new();
         let _ = caller.read_to_string(&mut heard).await;
-        assert_eq!(heard, "", "no server, no call");
+        assert_eq!(heard, "", "without a server there is no connection");
     }
 }

@@ -1,9 +1,9 @@
-//! What ended attempts left on a node is removed in the background. The next attempt waits for it, so it does not begin
-//! with a disk that is still full.
+//! Removes what ended attempts left on a node, in the background. The next attempt waits for it, so that it does not
+//! start with a disk that is still full.
 
 use tokio::sync::watch;
 
-/// How many removals are under way.
+/// The number of removals in progress.
 #[derive(Debug)]
 pub(crate) struct Removals {
     under_way: watch::Sender<usize>,
@@ -15,7 +15,7 @@ impl Default for Removals {
     }
 }
 
-/// One removal; it is over when this is dropped, even if the removal panicked.
+/// One removal. It is over when this is dropped, even if the removal panicked.
 struct UnderWay(watch::Sender<usize>);
 
 impl Drop for UnderWay {
@@ -25,7 +25,7 @@ impl Drop for UnderWay {
 }
 
 impl Removals {
-    /// On a thread of its own: millions of files take minutes, and the node goes on reporting meanwhile.
+    /// Runs on a separate thread: millions of files take minutes, and the node continues to report meanwhile.
     pub(crate) fn start(&self, remove: impl FnOnce() + Send + 'static) {
         self.under_way.send_modify(|count| *count += 1);
         let under_way = UnderWay(self.under_way.clone());
@@ -38,7 +38,7 @@ impl Removals {
     /// Resolves when nothing is being removed.
     pub(crate) async fn done(&self) {
         let mut under_way = self.under_way.subscribe();
-        // It fails only without a sender, and we have one.
+        // This fails only without a sender, and we have one.
         let _ = under_way.wait_for(|count| *count == 0).await;
     }
 }
@@ -58,7 +58,7 @@ mod tests {
         removals.start(move || finished.recv().unwrap());
         removals.start(|| {});
         let early = tokio::time::timeout(Duration::from_millis(50), removals.done()).await;
-        assert!(early.is_err(), "one is still under way");
+        assert!(early.is_err(), "one is still in progress");
         finish.send(()).unwrap();
         removals.done().await;
     }

@@ -10,7 +10,7 @@ use muster_sandbox::network::JobNetwork;
 use crate::process::Process;
 use crate::sandboxed::SandboxedJob;
 
-/// When it is dropped, the job is dead: all of it in a sandbox, otherwise as far as it stayed in its group.
+/// Dropping it kills the job: completely in a sandbox, otherwise as far as it remained in its process group.
 #[derive(Debug)]
 pub(crate) enum Running {
     Plain(Process),
@@ -44,7 +44,7 @@ impl Running {
     pub(crate) async fn leftovers_gone(&self) {
         match self {
             Running::Plain(process) => process.leftovers_gone().await,
-            // Its end is told when nothing is left.
+            // Its end is reported only when nothing is left.
             Running::SandboxedJob(_) => {}
         }
     }

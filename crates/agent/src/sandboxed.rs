@@ -1,4 +1,4 @@
-//! One job's processes in a sandbox: made by the spawner, known by its line.
+//! The processes of one job in a sandbox, which the spawner creates and which is controlled through its line.
 
 use std::fs::File;
 use std::io;
@@ -12,26 +12,26 @@ use muster_sandbox::network::JobNetwork;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A wall takes milliseconds, unless a disk or a network under the node's files hangs.
+/// A sandbox takes milliseconds to create, unless a disk or a network under the node's files hangs.
 const START_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    #[error("its sandbox cannot be made: {0}")]
+    #[error("cannot create the job's sandbox: {0}")]
     Sandbox(String),
-    #[error("its sandbox were not made within {} s", START_WITHIN.as_secs())]
+    #[error("the job's sandbox was not created within {} s", START_WITHIN.as_secs())]
     TooSlow,
-    #[error("it was killed before it had started (signal 9)")]
+    #[error("the job was killed before it had started (signal 9)")]
     Killed,
-    #[error("the spawner, which starts all jobs, is gone")]
+    #[error("the spawner, which starts all jobs, has died")]
     Orphaned,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// A running job. When it is dropped, all its processes are killed.
+/// A running job. Dropping it kills all its processes.
 #[derive(Debug)]
 pub(crate) struct SandboxedJob {
     line: AsyncFd<Line>,
@@ -40,11 +40,11 @@ pub(crate) struct SandboxedJob {
     network: Option<OwnNetwork>,
 }
 
-/// The network of a job that shares its node, and in it the way to the server, which ends with the job.
+/// The network of a job that shares its node, with access to the server, which ends with the job.
 #[derive(Debug)]
 pub(crate) struct OwnNetwork {
     pub(crate) network: Arc<JobNetwork>,
-    /// Held, never asked.
+    /// Only held, never read.
     pub(crate) _relay: Option<AbortOnDrop>,
 }
 
@@ -76,7 +76,7 @@ impl SandboxedJob {
         }
     }
 
-    /// Its own, if it has one.
+    /// The job's own network, if it has one.
     pub(crate) fn network(&self) -> Option<Arc<JobNetwork>> {
         self.network.as_ref().map(|own| own.network.clone())
     }
@@ -96,7 +96,7 @@ impl SandboxedJob {
         while let Some(event) = next(&self.line).await? {
             match event {
                 Event::Ended(ending) => self.ending = Some(ending),
-                // Before its init could tell: by us, or by whoever else may.
+                // The init could not report: the job was killed by us or by another process.
                 Event::Killed => self.ending = Some(Ending::Signal(libc::SIGKILL)),
                 Event::Started | Event::NotStarted { .. } => {}
             }
@@ -107,7 +107,7 @@ impl SandboxedJob {
         Ok(match self.ending {
             Some(Ending::Code(code)) => Exit::Code(code),
             Some(Ending::Signal(signal)) => Exit::Signal(signal),
-            // It could not be started wholly, and was ended for that.
+            // The job could not be started completely, and was killed for that.
             None => Exit::Signal(libc::SIGKILL),
         })
     }
@@ -133,11 +133,11 @@ async fn started(
     }
 }
 
-/// Without its spawner an agent can start nothing, and what it ran has ended through no fault of its own. So the agent
-/// ends, and with it the node: what it ran is tried again elsewhere, instead of being said to have failed.
+/// Without its spawner an agent can start nothing, and its jobs have ended through no fault of their own. So the agent
+/// exits, and with it the node: its jobs get another attempt elsewhere, instead of being reported as failed.
 fn end_without(spawner: &Pulse) {
     if spawner.is_gone() {
-        tracing::error!("the spawner, which starts all jobs, is gone; this node ends");
+        tracing::error!("the spawner, which starts all jobs, has died; this node ends");
         std::process::exit(1);
     }
 }

@@ -1,9 +1,9 @@
-//! What people open of a job while it runs: a notebook or a board that is started beside its command, or a port that the
-//! command listens on.
+//! The services of a running job that people open: a notebook or a board that is started beside its command, or a port
+//! that the command listens on.
 //!
-//! Nobody outside reaches a node. So the node asks the server who wants to be connected, and dials out once for each of
-//! them; from there on bytes are passed on as they are. The processes are the job's own: behind its walls, within its
-//! limits, and over when its command is.
+//! Nodes cannot be reached from outside. The node therefore asks the server for clients that want to connect, and dials
+//! out once for each of them; from then on bytes are forwarded unchanged. The processes belong to the job: they are in
+//! its sandbox and within its limits, and end with its command.
 
 mod listening;
 mod plan;
@@ -28,11 +28,11 @@ use tokio::task::JoinSet;
 use crate::backoff::Backoff;
 use crate::client::{CallError, Client};
 
-/// Between two looks at what listens.
+/// The interval between two checks of the listening ports.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A notebook takes some seconds, on a busy node some more.
+/// A notebook takes some seconds to start, and longer on a busy node.
 const START_WITHIN: Duration = Duration::from_secs(60);
-/// The server lets fewer wait.
+/// The server lets fewer clients wait.
 const CALLS_MAX: usize = 128;
 
 const PAUSE: Duration = Duration::from_millis(5);
@@ -42,15 +42,15 @@ enum News {
     Changed(ServicesReport),
 }
 
-/// What has been seen of each service so far.
+/// The state of each service so far.
 #[derive(Default)]
 struct Seen {
     listened: BTreeSet<String>,
 }
 
 impl Services {
-    /// Says how they are and connects whoever wants it, until it is dropped.
-    /// In the job's own network, if it has one.
+    /// Reports the states of the services and connects clients, until it is dropped. It uses the job's own network, if
+    /// it has one.
     pub(crate) async fn serve(
         &self,
         client: &Client,
@@ -96,20 +96,20 @@ impl Services {
                             });
                         }
                     }
-                    // What it says again is on its way.
+                    // The server repeats a call that is already being connected.
                     if !is_new {
                         tokio::time::sleep(PAUSE).await;
                     }
                 }
                 News::Asked(Err(error)) => {
-                    tracing::debug!(%epoch, error = %ErrorChain(&error), "nobody hears of services");
+                    tracing::debug!(%epoch, error = %ErrorChain(&error), "cannot report services");
                     tokio::time::sleep(backoff.grow()).await;
                 }
             }
         }
     }
 
-    /// Waits until there is something else to say.
+    /// Waits until there is something new to report.
     async fn changed(
         &self,
         network: Option<&Arc<JobNetwork>>,
@@ -151,7 +151,9 @@ impl Services {
                 }
                 (None, false) if service.is_ours() && since.elapsed() > START_WITHIN => {
                     let within = START_WITHIN.as_secs();
-                    ServicePhase::Failed(format!("it does not listen after {within} s{log}").into())
+                    ServicePhase::Failed(
+                        format!("it is not listening after {within} s{log}").into(),
+                    )
                 }
                 (None, false) => ServicePhase::Starting,
             };
@@ -168,7 +170,7 @@ impl Services {
     }
 }
 
-/// Leads one caller to the port, until either of them hangs up.
+/// Connects one client to the port, until either side hangs up.
 async fn connect(
     client: &Client,
     epoch: Epoch,
@@ -192,11 +194,11 @@ async fn connect(
         },
     };
     if let Err(error) = done {
-        tracing::debug!(%epoch, call, error = %ErrorChain(&error), "a caller was not connected");
+        tracing::debug!(%epoch, call, error = %ErrorChain(&error), "cannot connect a client to a service");
     }
 }
 
-/// On the job's own loopback, and nowhere else.
+/// Connects on the job's own loopback, and nowhere else.
 async fn reach_inside(network: Arc<JobNetwork>, port: u16) -> io::Result<TcpStream> {
     let connect = move || {
         network.inside(|| {
@@ -212,7 +214,7 @@ async fn reach_inside(network: Arc<JobNetwork>, port: u16) -> io::Result<TcpStre
     TcpStream::from_std(stream)
 }
 
-/// On this node's own loopback, and nowhere else.
+/// Connects on this node's own loopback, and nowhere else.
 async fn reach(port: u16) -> io::Result<TcpStream> {
     let stream = match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
         Ok(stream) => stream,

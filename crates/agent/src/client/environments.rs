@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use super::{CALL_TIMEOUT, CallError, Client, accepted, parse};
 
-/// How long the server may hold the question.
+/// How long the server may hold the request.
 const HELD_MAX: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub(crate) enum Environment {
-    /// In the folder of environments, by this name.
+    /// The environment is in the folder of environments, under this name.
     Ready {
         folder: String,
         #[serde(default)]
@@ -28,7 +28,7 @@ pub(crate) enum Environment {
 }
 
 impl Client {
-    /// How the environment of this attempt stands; the server waits a while for it to be ready.
+    /// Returns the state of this attempt's environment. The server waits a while for it to be ready.
     pub(crate) async fn environment(&self, epoch: Epoch) -> Result<Environment, CallError> {
         let url = format!("{}/environments/{epoch}", self.base);
         let response = self.http.get(url).timeout(HELD_MAX + CALL_TIMEOUT).send().await?;

@@ -1,4 +1,4 @@
-//! The call about what an attempt is, for the programs in it.
+//! The call that returns facts about an attempt, for the programs in it.
 
 use muster_core::agent::RunFacts;
 use muster_core::ids::Epoch;

@@ -1,4 +1,4 @@
-//! The calls about services of a job: how they are, and the connections that people want to them.
+//! The calls about services of a job: their states, and the connections that people request.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use reqwest::{StatusCode, Upgraded};
 
 use super::{CALL_TIMEOUT, CallError, Client, accepted, parse};
 
-/// How long the server may hold the question who wants to be connected.
+/// How long the server may hold the request for new connections.
 const HELD_MAX: Duration = Duration::from_secs(20);
 
 impl Client {
-    /// Says how the services are, and waits a while for somebody who wants one of them.
+    /// Reports the states of the services, and waits a while for a client that wants to connect to one of them.
     pub(crate) async fn services(
         &self,
         epoch: Epoch,
@@ -24,7 +24,7 @@ impl Client {
         parse(accepted(call.send().await?)?).await
     }
 
-    /// A new connection that whoever made this call speaks on.
+    /// Opens the connection over which this client communicates.
     pub(crate) async fn take_service_call(
         &self,
         epoch: Epoch,
@@ -41,7 +41,7 @@ impl Client {
         }
     }
 
-    /// Nobody can be connected, and why.
+    /// Reports that the client cannot be connected, and why.
     pub(crate) async fn refuse_service_call(
         &self,
         epoch: Epoch,
@@ -53,7 +53,7 @@ impl Client {
         accepted(call.send().await?).map(drop)
     }
 
-    /// Where the server is, and so where a node leads to it.
+    /// The port of the server, which is also the port of the relay on the node.
     pub(crate) fn server_port(&self) -> Option<u16> {
         let rest = self.base.strip_prefix("https://")?;
         let authority = rest.split('/').next()?;

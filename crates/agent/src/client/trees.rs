@@ -13,10 +13,10 @@ use serde::Deserialize;
 
 use super::{CALL_TIMEOUT, CallError, Client, accepted, parse};
 
-/// A file may take this, and so long for each of its bytes: slower is a server that hangs.
+/// A file may take this long, plus this long for each of its bytes. A slower server is considered hung.
 const FILE_TIMEOUT: Duration = Duration::from_secs(60);
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-/// Of what a server says about a refusal.
+/// The longest explanation of a refusal that is read.
 const WORDS_MAX: usize = 400;
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ struct Missing {
     missing: Vec<BlobId>,
 }
 
-/// How an attempt ended whose last files these are.
+/// How the attempt ended whose last files these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Well,
@@ -37,14 +37,14 @@ pub(crate) enum End {
 }
 
 impl Client {
-    /// What there is to read of the code, or of an input.
+    /// Lists the files of the code or of an input.
     pub(crate) async fn data(&self, epoch: Epoch, what: &str) -> Result<DataList, CallError> {
         let url = format!("{}/data/{epoch}/{what}", self.base);
         let response = self.http.get(url).timeout(FILE_TIMEOUT).send().await?;
         parse(found(response).await?).await
     }
 
-    /// One file of it, to be read piece by piece.
+    /// Opens one of these files, to be read in chunks.
     pub(crate) async fn data_file(
         &self,
         epoch: Epoch,
@@ -57,19 +57,19 @@ impl Client {
         found(request.send().await?).await
     }
 
-    /// What the same member left last.
+    /// Returns what the same member left last.
     pub(crate) async fn left(&self, epoch: Epoch) -> Result<Option<TreeId>, CallError> {
         let url = format!("{}/trees/{epoch}", self.base);
         let response = self.http.get(url).timeout(CALL_TIMEOUT).send().await?;
-        let left: Left = parse(told(response).await?).await?;
+        let left: Left = parse(explained(response).await?).await?;
         Ok(left.saved)
     }
 
-    /// The text of a list of files.
+    /// Fetches a list of files.
     pub(crate) async fn tree(&self, epoch: Epoch, tree: &TreeId) -> Result<Vec<u8>, CallError> {
         let url = format!("{}/trees/{epoch}/{tree}", self.base);
         let response = self.http.get(url).timeout(FILE_TIMEOUT).send().await?;
-        let mut response = told(response).await?;
+        let mut response = explained(response).await?;
         let mut text = Vec::new();
         while let Some(piece) = response.chunk().await? {
             text.extend_from_slice(&piece);
@@ -80,7 +80,7 @@ impl Client {
         Ok(text)
     }
 
-    /// One file of that list, to be read piece by piece.
+    /// Opens one file of that list, to be read in chunks.
     pub(crate) async fn file(
         &self,
         epoch: Epoch,
@@ -89,10 +89,11 @@ impl Client {
         bytes: u64,
     ) -> Result<Response, CallError> {
         let url = format!("{}/trees/{epoch}/{tree}/{digest}", self.base);
-        told(self.http.get(url).timeout(patience(bytes)).send().await?).await
+        explained(self.http.get(url).timeout(patience(bytes)).send().await?).await
     }
 
-    /// Says what is left from now on, and returns what the server misses of it. Nothing: then it is so.
+    /// Declares what the job leaves from now on, and returns what the server lacks of it. If that is empty, the list is
+    /// stored.
     pub(crate) async fn put_tree(
         &self,
         epoch: Epoch,
@@ -107,11 +108,11 @@ impl Client {
         };
         let url = format!("{}/trees/{epoch}/{tree}{end}", self.base);
         let request = self.http.put(url).timeout(FILE_TIMEOUT).header(CONTENT_TYPE, "text/plain");
-        let missing: Missing = parse(told(request.body(text).send().await?).await?).await?;
+        let missing: Missing = parse(explained(request.body(text).send().await?).await?).await?;
         Ok(missing.missing)
     }
 
-    /// Exactly so many bytes of a file. Its holes are not sent.
+    /// Sends exactly this many bytes of a file. Its holes are not sent.
     pub(crate) async fn put_file(
         &self,
         epoch: Epoch,
@@ -130,7 +131,7 @@ impl Client {
             .header(CONTENT_TYPE, "application/octet-stream")
             .header(CONTENT_LENGTH, sent)
             .body(body);
-        told(request.send().await?).await.map(|_| ())
+        explained(request.send().await?).await.map(|_| ())
     }
 }
 
@@ -138,8 +139,8 @@ fn patience(bytes: u64) -> Duration {
     FILE_TIMEOUT + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
 }
 
-/// As [`accepted`], with the server's own words for what it will refuse again.
-pub(super) async fn told(response: Response) -> Result<Response, CallError> {
+/// Like [`accepted`], but with the server's own explanation if it would refuse again.
+pub(super) async fn explained(response: Response) -> Result<Response, CallError> {
     match response.status() {
         StatusCode::BAD_REQUEST
         | StatusCode::PAYLOAD_TOO_LARGE
@@ -148,11 +149,11 @@ pub(super) async fn told(response: Response) -> Result<Response, CallError> {
     }
 }
 
-/// The same, also for what is not there.
+/// The same, also for what does not exist.
 async fn found(response: Response) -> Result<Response, CallError> {
     match response.status() {
         StatusCode::NOT_FOUND => Err(refusal(response).await),
-        _ => told(response).await,
+        _ => explained(response).await,
     }
 }
 

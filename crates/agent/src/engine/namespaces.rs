@@ -1,5 +1,5 @@
-//! The engine that is always there: namespaces of this node, or plain processes where it has none, with the machine's own
-//! programs and Python environments that uv makes.
+//! The engine that always exists. It uses namespaces of this node, or plain processes if it has none, with the host's
+//! own programs and Python environments that uv creates.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -49,20 +49,20 @@ pub(super) async fn start(
     variables.extend(more.into_iter().chain(starter));
     let process =
         Process::spawn(Launch { command: &command, work_dir: &work_dir, variables, log })?;
-    // It may be over already: then there is nothing to record.
+    // The process may have ended already, and then there is nothing to record.
     if let Some(identity) = Identity::of(process.pid())? {
         identity.write(&context.home.job_pid(assignment.epoch))?;
     }
     Ok(Running::Plain(process))
 }
 
-/// Where others may run on the node at the same time, loopback is the job's own. Members of a job on several nodes meet at the
-/// addresses of their nodes.
+/// A job has its own loopback if others may run on the node at the same time. The members of a job on several nodes use
+/// the addresses of their nodes instead.
 fn has_own_network(context: &Context, launching: &Launching<'_>) -> bool {
     !context.jobs_share && launching.assignment.nodes == 1 && !launching.spec.share.is_whole()
 }
 
-/// With the way to the server where the job expects it.
+/// Creates the job's network, with access to the server at the usual address.
 fn own_network(context: &Context) -> io::Result<OwnNetwork> {
     let network = Arc::new(JobNetwork::make()?);
     let relay = context.access.as_ref().map(|access| access.lay_into(&network)).transpose()?;
@@ -80,9 +80,9 @@ fn walled_launch(context: &Context, launching: &Launching<'_>) -> io::Result<job
     let seen_tmp = Path::new(job::OWN).join(job::TMP_NAME);
     let mut variables = variables(context, launching, bound.variables, (seen_work, &seen_tmp))?;
     variables.extend(more.into_iter().chain(starter));
-    // The folder is not there for it, and whoever looks for a node's processes finds them by their init.
+    // A sandboxed job does not see the folder, and its processes are found through their init.
     variables.remove(kin::DIR_VARIABLE);
-    // Its user has a number and no name; many programs ask for one.
+    // The job's user has a number but no name, which many programs ask for.
     for name in ["USER", "LOGNAME"] {
         variables.entry(name.into()).or_insert_with(|| "job".into());
     }
@@ -109,14 +109,14 @@ fn walled_launch(context: &Context, launching: &Launching<'_>) -> io::Result<job
         limits: job::Limits {
             processes: Some(u64::from(PROCESSES_MAX)),
             shared_memory_bytes: spec.shared_memory_mb.map(|mb| mb.saturating_mul(1 << 20)),
-            // Its output is a file, too, and may be beyond its end for a moment before it is cut.
+            // The job's output is a file too, and may exceed its limit for a moment before it is cut.
             file_bytes: context.file_bytes(),
         },
     })
 }
 
-/// Everything that the job finds in its environment. Later entries win: users may replace the first
-/// few, nobody the ones that say who it is.
+/// The complete environment of the job. Later entries win: users may replace the first few, but not those that identify
+/// the job.
 fn variables(
     context: &Context,
     launching: &Launching<'_>,

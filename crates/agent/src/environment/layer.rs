@@ -1,12 +1,12 @@
-//! A job's own layer over its environment, which all jobs share and none may write to: `pip install` in a job puts packages
-//! there, and every Python of the job finds them first. It goes with the job's folder.
+//! A job's own layer over its environment, which all jobs share and none may write to. `pip install` in a job puts
+//! packages there, and every Python of the job finds them first. The layer is deleted with the job's folder.
 //!
 //! ```text
-//! pyvenv.cfg                          the shared one's: whoever starts bin/python is at home here
+//! pyvenv.cfg                          a copy of the shared one, so that bin/python finds this layer
 //! bin/python*                         links to the shared ones
 //! bin/pip, …                          the shared programs that look for the Python beside them
 //! lib/pythonX.Y/site-packages/*.pth   leads to the shared packages
-//! share/, etc/, …                     links to what packages brought beside their code, in folders of its own
+//! share/, etc/, …                     links to what packages installed beside their code, in folders of its own
 //! ```
 
 use std::ffi::OsStr;
@@ -15,19 +15,20 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-/// In the job's folder.
+/// The name of the layer in the job's folder.
 pub(super) const NAME: &str = ".python";
-/// What programs begin with that uv made to be moved. Others know where they are, or are no scripts.
+/// The first line of programs that uv made relocatable. Others have a fixed path or are not scripts.
 const MOVABLE: &[u8] = b"#!/bin/sh\n";
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
 
-/// Of an environment: its own interpreter, if nodes do not see the machine's.
+/// The folder of an environment's own interpreter, if nodes do not see the host's.
 const INTERPRETER: &str = "python";
 
-/// So deep folders are the layer's own, so that others can put theirs beside what is there: `share/jupyter/labextensions/mine`.
+/// Down to this depth folders are the layer's own, so that packages can add to them:
+/// `share/jupyter/labextensions/mine`.
 const OWN_DEPTH: usize = 3;
 
-/// `shared` is where the job will see it, too.
+/// Creates the layer. `shared` is also the path at which the job sees the environment.
 pub(super) fn make(layer: &Path, shared: &Path) -> io::Result<()> {
     folder(layer)?;
     fs::write(layer.join("pyvenv.cfg"), settings(shared)?)?;
@@ -37,7 +38,7 @@ pub(super) fn make(layer: &Path, shared: &Path) -> io::Result<()> {
         match name.to_str() {
             Some("bin") => programs(&to, &from)?,
             Some("lib") => packages(&to, &from)?,
-            // Its settings lead there.
+            // The settings lead there.
             Some(INTERPRETER) => {}
             _ if top.file_type()?.is_dir() => link(&to, &from, OWN_DEPTH)?,
             _ => {}
@@ -46,7 +47,8 @@ pub(super) fn make(layer: &Path, shared: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The shared ones. If the interpreter is in the environment itself, they say where the job sees it.
+/// Returns the shared settings. If the interpreter is in the environment itself, they contain the path at which the job
+/// sees it.
 fn settings(shared: &Path) -> io::Result<String> {
     let text = fs::read_to_string(shared.join("pyvenv.cfg"))?;
     let bin = shared.join(INTERPRETER).join("bin");
@@ -58,7 +60,7 @@ fn settings(shared: &Path) -> io::Result<String> {
     Ok([format!("home = {}\n", bin.display())].into_iter().chain(lines).collect())
 }
 
-/// Where the library of an environment's own interpreter is, if it has one.
+/// Returns the library of an environment's own interpreter, if it has one.
 pub(super) fn libraries(shared: &Path) -> Option<PathBuf> {
     let folder = shared.join(INTERPRETER).join("lib");
     let is_library = |entry: io::Result<fs::DirEntry>| {
@@ -112,7 +114,7 @@ fn packages(lib: &Path, shared: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// With all that a folder of packages may ask for at the start of Python.
+/// Returns a line that also processes what a folder of packages requests when Python starts.
 fn line_to(packages: &OsStr) -> io::Result<String> {
     let path = packages.to_str().filter(|path| !path.contains(['\'', '\\', '\n']));
     let path = path.ok_or_else(|| io::Error::other("the environment's path cannot be quoted"))?;
@@ -171,7 +173,7 @@ mod tests {
         let mode = fs::metadata(own.join("bin/tool")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o755);
         assert_eq!(fs::read_to_string(own.join("pyvenv.cfg")).unwrap(), "home = /usr/bin\n");
-        // An environment with an interpreter of its own.
+        // This environment has its own interpreter.
         fs::create_dir_all(shared.join("python/bin")).unwrap();
         let other = folder.path().join("other");
         make(&other, &shared).unwrap();

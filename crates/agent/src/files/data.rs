@@ -1,4 +1,4 @@
-//! What a job reads: its code asset into its folder, each input into a folder of its own beside it.
+//! Fetches what a job reads: its code asset into its folder, and each input into a separate folder.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::attempt::Context;
 use crate::client::{CallError, Client};
 use crate::home::make_dir_for_all;
 
-/// Files come with nothing that says whether they are programs, so those of code may all be run.
+/// The list of files does not say which are programs, so all files of the code are executable.
 pub(super) async fn bring_code(
     client: &Client,
     epoch: Epoch,
@@ -24,7 +24,7 @@ pub(super) async fn bring_code(
     bring(client, epoch, "code", folder, "", true).await
 }
 
-/// Every input that is files, each below its name. Those that the job reads by itself are not touched.
+/// Fetches every input that consists of files, each below its name. Inputs that the job reads itself are not fetched.
 pub(super) async fn bring_inputs(
     context: &Context,
     epoch: Epoch,
@@ -41,7 +41,7 @@ pub(super) async fn bring_inputs(
             make_dir_for_all(&path)?;
             top = Some(Folder::open(&path)?);
         }
-        let folder = top.as_ref().expect("made just now");
+        let folder = top.as_ref().expect("it was created just now");
         folder.make_folder(name)?;
         match source {
             Source::Blobs(_) => {
@@ -101,7 +101,7 @@ async fn bring(
     Ok(())
 }
 
-/// Said before anything is sent for which there is no room. Some of the disk stays for the log and what the job writes.
+/// Checks the space before anything is sent. Some of the disk is left for the log and for what the job writes.
 pub(super) fn check_room(folder: &Folder, what: &str, bytes: u64) -> Result<(), FetchError> {
     let space = DiskSpace::of_open(folder)?;
     let (free, kept) = (space.free_bytes, disk::reserve(space.bytes));
@@ -129,8 +129,8 @@ async fn place(
     Ok(placing.finish()?)
 }
 
-/// Where the job finds the value of `${{inputs.NAME}}`: a text, or a path below `top`, which is how the job sees the folder of
-/// inputs.
+/// Returns the value of `${{inputs.NAME}}` for the job: a text, or a path below `top`, at which the job sees the folder
+/// of inputs.
 pub(crate) fn input_value(name: &str, input: &JobInput, files: &Path, top: &Path) -> String {
     let JobInput::Data { kind, mode, uri, source } = input else {
         let JobInput::Literal(text) = input else { unreachable!("there are two kinds") };
@@ -150,7 +150,7 @@ pub(crate) fn input_value(name: &str, input: &JobInput, files: &Path, top: &Path
     path.to_string_lossy().into_owned()
 }
 
-/// The one file in a folder, if there is just one and nothing else.
+/// Returns the only file in a folder, if there is exactly one and nothing else.
 fn only_file(folder: &Path) -> Option<std::ffi::OsString> {
     let mut entries = std::fs::read_dir(folder).ok()?;
     let first = entries.next()?.ok()?;

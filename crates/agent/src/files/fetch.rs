@@ -1,4 +1,4 @@
-//! Before a job starts: its own files into its folder, then what its last attempt left over them.
+//! Before a job starts, copies its own files into its folder, and then over them what its last attempt left.
 
 use std::sync::Arc;
 
@@ -14,26 +14,27 @@ use crate::client::{CallError, Client};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    #[error("the server does not give {what}")]
+    #[error("the server does not provide {what}")]
     Call { what: String, source: CallError },
-    #[error("the list of files {tree} is not what it should be")]
+    #[error("the list of files {tree} is invalid")]
     WrongTree { tree: TreeId },
     #[error(transparent)]
     FileInstall(#[from] InstallError),
     #[error(
-        "input {name} could not be fetched: {why}; it is fetched by the node, without credentials, and needs a way out of the \
-         node (egress = true, and slirp4netns on its machine)"
+        "input {name} could not be fetched: {why}; the node fetches it without credentials, and needs internet access \
+         (egress = true, and slirp4netns on its host)"
     )]
     Web { name: String, why: String },
     #[error(
-        "{what} has {bytes} bytes, and the node's disk has {free} free; free some, or read less"
+        "{what} has {bytes} bytes, but the node's disk has only {free} free; free some space, or read less"
     )]
     NoRoom { what: String, bytes: u64, free: u64 },
     #[error("cannot use the job's folder")]
     Folder(#[from] std::io::Error),
 }
 
-/// Fills the working folder, and returns who keeps what it leaves. Tries as long as the server cannot be reached.
+/// Fills the working folder, and returns the saver of what the job leaves. Retries as long as the server cannot be
+/// reached.
 pub(crate) async fn bring(
     context: &Context,
     assignment: &Assignment,
@@ -57,7 +58,7 @@ async fn fill(
     }
     data::bring_inputs(context, epoch, spec).await?;
     let mut last = Tree::default();
-    // Nobody has left anything to the first.
+    // The first attempt has no predecessor.
     if assignment.attempt > 1
         && let Some(saved) = left(client, epoch).await?
     {
@@ -101,14 +102,14 @@ async fn lay_out(
     Ok(files)
 }
 
-/// What the same member left last.
+/// Returns what the same member left last.
 async fn left(client: &Client, epoch: Epoch) -> Result<Option<TreeId>, FetchError> {
     let call = |source| FetchError::Call { what: "what the last attempt left".into(), source };
     let mut patience = Patience::default();
     loop {
         match client.left(epoch).await {
             Ok(left) => return Ok(left),
-            // A server that does not know of this.
+            // An old server does not know this call.
             Err(CallError::NotFound) => return Ok(None),
             Err(error) => patience.forgive(error).await.map_err(call)?,
         }

@@ -1,7 +1,8 @@
-//! What a job leaves: its checkpoint folder, `outputs/` and `logs/` whenever they have changed, everything when it ends.
+//! Saves what a job leaves: its checkpoint folder, `outputs/` and `logs/` whenever they have changed, and everything
+//! when it ends.
 //!
-//! The server has all of one moment or none of it; of files that others only look into while they are written, as much as
-//! there is. Only what it misses is sent.
+//! A checkpoint is saved as it was at one moment, or not at all. Files that others only read while they are written are
+//! saved as far as they go. Only what the server lacks is sent.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -26,17 +27,17 @@ use crate::attempt::AttemptSignal;
 use crate::client::{CallError, Client, End};
 use crate::mlflow;
 
-/// What its owner may look into while it runs.
+/// The folders that the owner of the job can read while it runs.
 const SHOWN: [&str; 2] = [OUTPUTS_FOLDER, LOGS_FOLDER];
 const FULL_PAUSE: Duration = Duration::from_secs(2);
-/// What is left for keeping when a job had to be killed. The node goes soon after.
+/// The time that is left for saving when a job had to be killed. Its node is deleted soon after.
 const AFTER_KILL: Duration = Duration::from_secs(5);
-/// The server may have let go of something between two questions, but not for ever.
+/// The server may lose something between two requests, but not every time.
 const ROUNDS_MAX: u32 = 4;
-/// Of files that are rewritten faster than they are sent, before a look is given up.
+/// How many files may be rewritten faster than they are sent before the round is given up.
 const UNSTEADY_MAX: usize = 16;
-/// What is still not at rest when all processes are gone.
-const TRIES_MAX: u32 = 3;
+/// How often files are read again that still change after all processes have ended.
+const ATTEMPTS_MAX: u32 = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeepError {
@@ -44,19 +45,19 @@ pub(crate) enum KeepError {
     Snapshot(#[from] SnapshotError),
     #[error(transparent)]
     Bad(#[from] BadTree),
-    #[error("the server does not take it")]
+    #[error("the server does not accept it")]
     Call(#[source] CallError),
     #[error(
         "the server's disk is full, so it could not be kept; free space on the server, then submit the job again"
     )]
     ServerFull,
-    #[error("{path} changed on its way")]
+    #[error("{path} changed while it was sent")]
     Changed { path: String },
     #[error("the server has lost {digest}")]
     Lost { digest: BlobId },
     #[error("there was no time left")]
     NoTime,
-    #[error("looking through the folder failed")]
+    #[error("cannot read the folder")]
     Panicked,
 }
 
@@ -76,19 +77,19 @@ pub(crate) struct FolderSaver {
     epoch: Epoch,
     folder: Arc<Folder>,
     checkpoint: Option<Box<str>>,
-    /// The server waits for the end of every member, with files or without.
+    /// The server waits for the end of every member, with or without files.
     has_outputs: bool,
     log: PathBuf,
-    /// How long an end waits for a server whose disk is full.
+    /// How long the end of a job waits for a server whose disk is full.
     full_waits: Duration,
     memory: Arc<Mutex<Memory>>,
     /// What the server has.
     last: Tree,
-    /// What was sent last may have arrived or not.
+    /// Whether the last list may or may not have arrived.
     is_unsure: bool,
-    /// Of files, so far.
+    /// The bytes of files that were sent so far.
     bytes_sent: u64,
-    /// What the log was told before.
+    /// The notes that were already written to the log.
     said: BTreeSet<String>,
 }
 
@@ -120,7 +121,7 @@ impl FolderSaver {
         }
     }
 
-    /// Keeps each folder whenever it has changed, until dropped.
+    /// Saves each folder whenever it has changed, until dropped.
     pub(crate) async fn watch(&mut self) -> std::convert::Infallible {
         let mut all = Watched::all(&SHOWN, self.checkpoint.as_deref(), Instant::now());
         loop {
@@ -142,10 +143,10 @@ impl FolderSaver {
             Ok(found) => watched.is_kept(found),
             Err(KeepError::Snapshot(SnapshotError::Changed { .. }) | KeepError::Changed { .. }) => {
             }
-            // It has been given up: nobody wants to know.
+            // The server has given up this attempt, so there is nothing to report.
             Err(KeepError::Call(CallError::Superseded)) => {}
             Err(error) => {
-                self.say(format!("cannot keep {}: {}", watched.path, ErrorChain(&error)));
+                self.say(format!("cannot save {}: {}", watched.path, ErrorChain(&error)));
             }
         }
         watched.rest(Instant::now(), began.elapsed(), self.bytes_sent - sent_before);
@@ -157,7 +158,7 @@ impl FolderSaver {
         Ok(listed.await.map_err(io::Error::other)??.files)
     }
 
-    /// Keeps everything that the job leaves. It has ended; if it had to be killed, there is not much time.
+    /// Saves everything that the job leaves after it has ended. If it had to be killed, there is not much time.
     pub(crate) async fn finish(&mut self, end: End, was_killed: bool) -> Result<(), KeepError> {
         if !was_killed {
             return self.keep_all(end).await;
@@ -179,12 +180,12 @@ impl FolderSaver {
                     return Ok(());
                 }
                 Err(KeepError::Call(CallError::Superseded)) => {
-                    tracing::debug!(epoch = %self.epoch, "the server wants nothing more of this");
+                    tracing::debug!(epoch = %self.epoch, "the server has given up this attempt");
                     return Ok(());
                 }
                 Err(
                     KeepError::Snapshot(SnapshotError::Changed { .. }) | KeepError::Changed { .. },
-                ) if tries < TRIES_MAX => {
+                ) if tries < ATTEMPTS_MAX => {
                     tries += 1;
                 }
                 Err(KeepError::ServerFull) if began.elapsed() < self.full_waits => {
@@ -195,7 +196,7 @@ impl FolderSaver {
         }
     }
 
-    /// Keeps what is below these paths, and of the rest what was kept before. Returns what it found.
+    /// Saves what is below these paths, and for the rest what was saved before. Returns what it found.
     async fn keep(
         &mut self,
         below: &[Box<str>],
@@ -204,20 +205,20 @@ impl FolderSaver {
     ) -> Result<Vec<Found>, KeepError> {
         let mut taken = self.take(below, taking).await?;
         let skipped = std::mem::take(&mut taken.skipped);
-        // Of what is on the move much is there for a moment only.
+        // Files of a running job may exist for only a moment.
         for skipped in skipped.into_iter().filter(|_| taken.is_whole) {
-            self.say(format!("{} {}, and is not kept", skipped.path, skipped.why));
+            self.say(format!("{} {}, and is not saved", skipped.path, skipped.why));
         }
         let is_below = |path: &str| below.iter().any(|top| is_in(path, top));
         let others = self.last.files().iter().filter(|file| !is_below(&file.path));
         let others: Vec<File> = others.cloned().collect();
-        // What is rewritten all the time is shown as it was before; there are not many such files.
+        // Files that are rewritten all the time are listed as they were before; there are few of them.
         let mut unsteady: BTreeSet<String> = BTreeSet::new();
         loop {
             let files = taken.tree.files().iter().filter(|file| !unsteady.contains(&*file.path));
             let before = self.last.files().iter().filter(|file| unsteady.contains(&*file.path));
             let tree = Tree::new(files.chain(before).chain(&others).cloned().collect())?;
-            // What it leaves at its end is shown to its owner: the server has to be told even of what it has.
+            // What a job leaves at its end is shown to its owner, so it is sent even if the server has it all.
             let is_news = self.is_unsure || tree != self.last;
             if is_news || (end.is_some() && (self.has_outputs || !tree.is_empty())) {
                 self.is_unsure = true;
@@ -292,7 +293,7 @@ impl FolderSaver {
             let Ok((file, stamp)) = self.folder.open_file(&found.path) else {
                 return Err(changed());
             };
-            // What has grown since still begins with what was found.
+            // A file that has grown since then still begins with what was found.
             let may_do = stamp == found.stamp || (!taken.is_whole && stamp.bytes >= bytes);
             if !may_do {
                 return Err(changed());
@@ -304,7 +305,7 @@ impl FolderSaver {
             self.bytes_sent += packed.as_ref().map_or(bytes, |packed| packed.bytes);
             match self.client.put_file(self.epoch, digest, packed, bytes).await {
                 Ok(()) => return Ok(()),
-                // Its bytes are not what they were when it was looked at.
+                // The file's contents have changed since it was read.
                 Err(CallError::Refused { status: StatusCode::BAD_REQUEST, .. }) => {
                     return Err(changed());
                 }
@@ -313,7 +314,7 @@ impl FolderSaver {
         }
     }
 
-    /// Tells the job's owner, once.
+    /// Writes a note to the job's log, once.
     pub(crate) fn say(&mut self, text: String) {
         if self.said.insert(text.clone()) {
             note(&self.log, &text);
@@ -321,13 +322,13 @@ impl FolderSaver {
     }
 }
 
-/// Resolves when there is no more time. Being asked to end is no reason to stop keeping.
-pub(crate) async fn killed(told: &mut mpsc::UnboundedReceiver<AttemptSignal>) {
+/// Resolves when no time is left. A request to terminate is no reason to stop saving.
+pub(crate) async fn killed(signals: &mut mpsc::UnboundedReceiver<AttemptSignal>) {
     loop {
-        match told.recv().await {
+        match signals.recv().await {
             Some(AttemptSignal::Signal(Signal::Kill)) => return,
             Some(AttemptSignal::Signal(Signal::Terminate) | AttemptSignal::Go) => {}
-            // Nobody is left to say it.
+            // The sender is gone, so no signal can arrive any more.
             None => return std::future::pending().await,
         }
     }

@@ -1,5 +1,5 @@
-//! When a folder of a running job is worth sending: it has changed, and then stayed as it is; if it never does, after a few
-//! looks.
+//! Decides when a folder of a running job is worth sending: when it has changed and then stopped changing, or after a
+//! few checks if it never does.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,18 @@ use muster_trees::Found;
 
 use super::is_in;
 
-/// How often a folder is looked at, and that sending it takes no more than a part of the time.
+/// How often a folder is checked, and the largest part of the time that sending it may take.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SEND_PART: u32 = 4;
-/// A folder that is never at rest is taken as it is, after so many looks.
+/// A folder that keeps changing is taken as it is after this many checks.
 const RESTLESS_MAX: u32 = 3;
-/// Of what only lets others look, for each second of rest: files that are written to without end are sent again and again.
+/// The bytes that may be sent for each second of rest, for folders that others only read. Files that grow without end
+/// are sent again and again.
 const LOOK_BYTES_PER_SECOND: u64 = 8 << 20;
 
 pub(super) struct Watched {
     pub(super) path: Box<str>,
-    /// What it is for.
+    /// Whether this is the checkpoint folder.
     is_checkpoint: bool,
     kept: Vec<Found>,
     before: Vec<Found>,
@@ -25,17 +26,18 @@ pub(super) struct Watched {
     rests_until: Instant,
 }
 
-/// How a folder is to be taken that is due.
+/// How a folder that is due is to be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taking {
-    /// All of one moment, or nothing.
+    /// Everything as of one moment, or nothing.
     Whole,
     /// Each file as far as it goes.
     AsItIs,
 }
 
 impl Watched {
-    /// The folders that others may look into, and the checkpoint, which is whole or nothing also where it lies in one of them.
+    /// Returns the folders that others can read, and the checkpoint, which is saved whole even if it is inside one of
+    /// them.
     pub(super) fn all(shown: &[&str], checkpoint: Option<&str>, now: Instant) -> Vec<Watched> {
         let holds = |top: &str| checkpoint.is_some_and(|path| is_in(path, top));
         let tops = shown.iter().map(|top| (*top, holds(top)));
@@ -56,7 +58,7 @@ impl Watched {
         now < self.rests_until
     }
 
-    /// Takes in what is there now; `Some` if it is due.
+    /// Records what is there now. Returns `Some` if the folder is due.
     pub(super) fn see(&mut self, found: Vec<Found>) -> Option<Taking> {
         if found == self.kept {
             self.restless = 0;
@@ -75,7 +77,7 @@ impl Watched {
         self.kept = found;
     }
 
-    /// After something was sent of it, or was tried to be.
+    /// To be called after the folder was sent, successfully or not.
     pub(super) fn rest(&mut self, now: Instant, took: Duration, bytes: u64) {
         let by_bytes = match self.is_checkpoint {
             true => Duration::ZERO,
@@ -105,14 +107,14 @@ mod tests {
     fn what_has_changed_is_due_when_it_has_settled() {
         let (a, b) = (found("a"), found("b"));
         let mut watched = one(None);
-        assert_eq!(watched.see(Vec::new()), None, "nothing is there");
+        assert_eq!(watched.see(Vec::new()), None, "there is nothing yet");
         assert_eq!(watched.see(a.clone()), None);
         assert_eq!(watched.see(b.clone()), None);
         assert_eq!(watched.see(b.clone()), Some(Taking::Whole));
         watched.is_kept(b.clone());
         assert_eq!(watched.see(b.clone()), None);
         assert_eq!(watched.see(Vec::new()), None);
-        assert_eq!(watched.see(Vec::new()), Some(Taking::Whole), "what goes is news, too");
+        assert_eq!(watched.see(Vec::new()), Some(Taking::Whole), "a deletion is a change too");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Inputs that are somewhere on the web: fetched by the node, with its way out and nobody's credentials.
+//! Inputs on the web. The node fetches them through its internet access, without any credentials.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::data::check_room;
 use super::fetch::FetchError;
 use crate::attempt::{Context, ServerAccess};
 
-/// Until an answer begins to come, and between two pieces of it.
+/// How long to wait for the start of a response, and between two chunks of it.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Of one input; whoever has more puts it into a datastore.
+/// The most files of one input. Larger inputs belong in a datastore.
 const FILES_MAX: usize = 100_000;
-/// Of a page of a list: an account gives 5,000 names at a time.
+/// The largest page of a list: an account returns 5,000 names at a time.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-/// One file, by the last name of its address.
+/// Fetches one file, under the last part of its URL.
 pub(super) async fn bring(
     context: &Context,
     name: &str,
@@ -30,7 +30,7 @@ pub(super) async fn bring(
     fetch(&client, (name, url), (folder, &path)).await
 }
 
-/// Everything below an address in one of Azure's accounts, whose container lists its blobs for everyone.
+/// Fetches everything below a URL in an Azure storage account whose container is listed publicly.
 pub(super) async fn bring_folder(
     context: &Context,
     name: &str,
@@ -81,7 +81,7 @@ async fn fetch(
     }
 }
 
-/// The address of the container, and what the names of the blobs begin with: whole folders.
+/// Splits a URL into the container and the prefix of the blobs' names, which consists of whole folders.
 fn split(url: &str) -> Option<(Url, String)> {
     let mut container = Url::parse(url).ok()?;
     let path = percent_decoded(container.path());
@@ -146,11 +146,11 @@ async fn list(client: &reqwest::Client, at: &Url, prefix: &str) -> Result<Vec<Bl
                 return Err(format!("a page of its list has more than {PAGE_BYTES_MAX} bytes"));
             }
         }
-        let text = String::from_utf8(text).map_err(|_| "its list is not UTF-8 text".to_owned())?;
+        let text = String::from_utf8(text).map_err(|_| "its list is not valid UTF-8".to_owned())?;
         all.extend(blobs_of(&text));
         if all.len() > FILES_MAX {
             return Err(format!(
-                "it has more than {FILES_MAX} files; name a smaller folder, or put it into a datastore of this server"
+                "it has more than {FILES_MAX} files; choose a smaller folder, or put it into a datastore of this server"
             ));
         }
         marker = between(&text, "<NextMarker>", "</NextMarker>").map(unescaped).unwrap_or_default();
@@ -160,7 +160,8 @@ async fn list(client: &reqwest::Client, at: &Url, prefix: &str) -> Result<Vec<Bl
     }
 }
 
-/// The files of one page. Folders, which some accounts list as well, have no bytes and end with a slash or say so.
+/// Parses the files of one page. Some accounts also list folders, which have no bytes and end with a slash or are
+/// marked.
 fn blobs_of(page: &str) -> Vec<Blob> {
     let blob = |text: &str| {
         let name = unescaped(between(text, "<Name>", "</Name>")?);
@@ -185,7 +186,7 @@ fn words(error: reqwest::Error) -> String {
     muster_core::ErrorChain(&error.without_url()).to_string()
 }
 
-/// The last name of its path.
+/// Returns the last part of the URL's path.
 fn file_name(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or(url);
     let path = path.split_once("://").map_or(path, |(_, rest)| rest);
@@ -196,7 +197,7 @@ fn file_name(url: &str) -> String {
     }
 }
 
-/// Trusts what the node's jobs trust.
+/// Trusts the same certificates as the node's jobs.
 fn client(context: &Context) -> Result<reqwest::Client, String> {
     let ca_bundle: Option<&Path> = context.access.as_ref().and_then(ServerAccess::ca_bundle);
     let mut builder = reqwest::Client::builder().read_timeout(TIMEOUT);
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(split("https://h/"), None);
     }
 
-    /// Credentials would not help there.
+    /// Credentials would not help in this case.
     #[tokio::test]
     async fn a_container_that_is_not_reached_is_not_called_private() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

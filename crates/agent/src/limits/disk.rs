@@ -1,4 +1,4 @@
-//! What a job has of a disk, also where it takes care not to be seen with it.
+//! Measures what a job uses of a disk, even if it tries to hide it.
 
 use std::collections::BTreeSet;
 use std::fs::{DirEntry, Metadata};
@@ -11,17 +11,18 @@ use muster_core::model::{Exit, Scarce};
 use muster_sandbox::disk_space::DiskSpace;
 use rustix::fs::{major, minor, statvfs};
 
-/// With less than this a disk is full. A write that does not fit still writes the part that does, but the file system keeps some
-/// blocks back for its own lists.
+/// A disk with less free space than this is full. A write that does not fit still writes the part that does, but the
+/// file system reserves some blocks for its own metadata.
 const FULL_BYTES: u64 = 512 * 1024;
-/// Where a process of a job has its folder, below what `/proc` says of it.
+/// The path of a job's folder, below the `/proc` entry of one of its processes.
 const INSIDE: &str = "root/job";
 const BLOCK: u64 = 512;
-/// For each so many bytes that a job may write it may have one file, as file systems have them: else it could take all
-/// files of the disk without a byte in them.
+/// A job may have one file for each of this many bytes that it may write, as is usual for file systems. Otherwise it
+/// could use up all files of the disk with empty ones.
 const BYTES_PER_FILE: u64 = 16 * 1024;
 
-/// That the node's disk is full, if it is the node's own: then it is as large as what a job may write.
+/// Returns the corresponding exit if the node's disk is full and is its own: it is then as large as what a job may
+/// write.
 pub(super) fn full(folder: &Path, most: u64) -> Option<Exit> {
     let disk = DiskSpace::of(folder).ok()?;
     match (disk.free_bytes, disk.free_files) {
@@ -32,7 +33,7 @@ pub(super) fn full(folder: &Path, most: u64) -> Option<Exit> {
     }
 }
 
-/// What is taken of a disk, or may be.
+/// What is used of a disk, or may be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Used {
     pub bytes: u64,
@@ -74,7 +75,7 @@ impl Used {
     }
 }
 
-/// What is in the folder, and what has no name any more and a process of the job still has open.
+/// Measures the folder, and the deleted files that processes of the job still have open.
 pub(super) fn used_by(folder: &Path, most: Used) -> Used {
     let mut used = used_below(folder, most);
     let Ok(own) = folder.metadata() else { return used };
@@ -90,15 +91,16 @@ pub(super) fn used_by(folder: &Path, most: Used) -> Used {
     used
 }
 
-/// What a job hides on its node's own disk: what is taken there, has no name, and nobody has open. It is on its way from one
-/// process to another, in a socket, or only mapped. Its size is what is left of the disk's when everything in sight is taken
-/// away. It counts for a job that has such a socket or mapping, and for one that is alone on its node.
+/// Measures what a job hides on its node's own disk: files that take space but have no name and are open in no process.
+/// Such a file is in transit between processes in a socket, or only mapped. The size is what is left of the disk's use
+/// after subtracting everything visible. It counts for a job that has such a socket or mapping, and for one that is
+/// alone on its node.
 pub(super) fn hidden_by(folder: &Path) -> Used {
     let home = folder.ancestors().nth(2);
     let (Some(home), Ok(own), Ok(disk)) = (home, folder.metadata(), statvfs(folder)) else {
         return Used::default();
     };
-    // First of all: what is written while we look is not hidden.
+    // Read first, so that what is written while we look does not count as hidden.
     let taken = Used {
         bytes: disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(disk.f_frsize),
         files: disk.f_files.saturating_sub(disk.f_ffree),
@@ -117,11 +119,11 @@ pub(super) fn hidden_by(folder: &Path) -> Used {
     if may_hide || is_alone { taken.without(in_sight.used) } else { Used::default() }
 }
 
-/// What can be seen of a disk, each file once.
+/// What is visible on a disk, counting each file once.
 struct InSight {
     device: u64,
     used: Used,
-    /// Files that may be found again: without a name, or with more than one.
+    /// Files that may be found again, because they have no name or more than one.
     seen: BTreeSet<u64>,
 }
 
@@ -147,7 +149,7 @@ impl InSight {
     }
 }
 
-/// The folder of every process in sight, below `/proc`.
+/// Lists the `/proc` folder of every visible process.
 fn processes() -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_number = |entry: &DirEntry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit);
@@ -158,12 +160,12 @@ fn id_of(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
-/// What a process has as the folder of its job: what has this folder as its own is of this job, and nothing else is.
+/// Identifies the job's folder of a process. Exactly the processes with the same folder belong to this job.
 fn folder_of(process: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(process.join(INSIDE)).ok().map(|found| id_of(&found))
 }
 
-/// Files without a name that a process has open, or runs.
+/// Lists files without a name that a process has open or executes.
 fn nameless_files(process: &Path) -> impl Iterator<Item = Metadata> {
     let open = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let all = open.map(|entry| entry.path()).chain([process.join("exe")]);
@@ -171,8 +173,8 @@ fn nameless_files(process: &Path) -> impl Iterator<Item = Metadata> {
         .filter(|found| found.is_file() && found.nlink() == 0)
 }
 
-/// Whether files are on their way through a socket of the process, or it has one of this disk mapped that has no name. Whoever
-/// does not let us look may hide anything.
+/// Returns true if files are in transit through a socket of the process, or if it maps an unnamed file of this disk. A
+/// process that we cannot examine may hide anything.
 fn may_hide_files(process: &Path, own: &Metadata) -> bool {
     let device = format!(" {:02x}:{:02x} ", major(own.dev()), minor(own.dev()));
     let is_nameless = |line: &str| line.contains(&device) && line.ends_with(" (deleted)");
@@ -187,15 +189,16 @@ fn may_hide_files(process: &Path, own: &Metadata) -> bool {
         )
 }
 
-/// Whether files wait in this descriptor's socket, or in those that nobody has accepted yet.
+/// Returns true if files are in transit through this descriptor's socket, or through connections that it has not
+/// accepted yet.
 fn passes_files(about: &Path) -> bool {
     let text = std::fs::read_to_string(about).unwrap_or_default();
     let mut counts = text.lines().filter_map(|line| line.strip_prefix("scm_fds:"));
     counts.any(|count| count.trim() != "0")
 }
 
-/// Stops beyond the limit. What goes while we look, or cannot be looked at, counts as nothing; links are not
-/// followed, and a file with two names counts twice.
+/// Measures a folder, and stops beyond the limit. Files that disappear meanwhile or cannot be read count as nothing;
+/// links are not followed, and a file with two names counts twice.
 pub(super) fn used_below(folder: &Path, most: Used) -> Used {
     let mut used = Used::default();
     let mut folders = vec![folder.to_path_buf()];
@@ -258,7 +261,8 @@ mod tests {
             SocketType, sendmsg, socketpair,
         };
 
-        // Not every file system shows the same device for a file and for its mapping; those of nodes do, and this one.
+        // Not every file system shows the same device for a file and for its mapping; those of nodes do, and so does
+        // this one.
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut options = std::fs::OpenOptions::new();
         options.read(true).write(true).create_new(true);
@@ -272,12 +276,12 @@ mod tests {
         let mut message = SendAncillaryBuffer::new(&mut space);
         assert!(message.push(SendAncillaryMessage::ScmRights(&files)));
         sendmsg(&one, &[IoSlice::new(b"x")], &mut message, SendFlags::empty()).unwrap();
-        assert!(may_hide_files(process, &own), "it is on its way");
+        assert!(may_hide_files(process, &own), "it is in transit");
         drop((one, two));
         assert!(!may_hide_files(process, &own));
 
         file.set_len(4096).unwrap();
-        // SAFETY: a new mapping, which nobody uses.
+        // SAFETY: this is a new mapping, which nothing uses.
         let at = unsafe {
             let (flags, fd) = (libc::MAP_SHARED, file.as_raw_fd());
             libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, fd, 0)

@@ -1,5 +1,5 @@
-"""What ssh is elsewhere, between the members of one attempt: `reach.py HOST COMMAND...` runs a command there, `reach.py`
-alone does what it is told. Whoever tells proves that it has the attempt's key: nodes of others are on the same network."""
+"""A replacement for ssh between the members of one attempt: `reach.py HOST COMMAND...` runs a command there, `reach.py`
+alone serves such commands. A caller proves that it has the attempt's key, because other users' nodes may be on the same network."""
 
 import hashlib
 import hmac
@@ -14,7 +14,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 DONE = "done"
 COMMAND_BYTES_MAX = 1 << 20
-# All members are ready when the first one starts, but not each at the same moment.
+# All members are ready when the first one starts, but not all at the same moment.
 REACH_WITHIN_S = 60
 
 
@@ -27,7 +27,7 @@ def proof(nonce, text):
         return hmac.new(file.read(), nonce + text, hashlib.sha256).digest()
 
 
-def tell(host, text):
+def run_on(host, text):
     deadline = time.monotonic() + REACH_WITHIN_S
     while True:
         try:
@@ -35,7 +35,7 @@ def tell(host, text):
             break
         except OSError as error:
             if time.monotonic() > deadline:
-                sys.exit(f"muster: member {host} does not answer: {error}")
+                sys.exit(f"muster: member {host} does not respond: {error}")
             time.sleep(0.05)
     call.settimeout(None)
     with call, call.makefile("rb") as heard:
@@ -46,8 +46,8 @@ def tell(host, text):
     sys.exit(answer[0] if answer else 1)
 
 
-def hear(call):
-    """What a caller with the key wants, else nothing."""
+def receive(call):
+    """Returns the command of a caller that has the key, otherwise None."""
     call.settimeout(10)
     nonce = secrets.token_bytes(32)
     call.sendall(nonce)
@@ -62,14 +62,14 @@ def hear(call):
 
 
 def serve():
-    # A request to end is for what runs here; whoever started that says when all is over.
+    # A request to terminate is meant for the processes that run here; the first member reports when all is done.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    door = socket.create_server(("", port()))
+    listener = socket.create_server(("", port()))
     while True:
-        call, _ = door.accept()
+        call, _ = listener.accept()
         with call:
             try:
-                wanted = hear(call)
+                wanted = receive(call)
             except OSError:
                 continue
             if wanted == DONE:
@@ -81,5 +81,5 @@ def serve():
 
 
 if len(sys.argv) > 1:
-    tell(sys.argv[1], " ".join(sys.argv[2:]).encode())
+    run_on(sys.argv[1], " ".join(sys.argv[2:]).encode())
 serve()

@@ -1,9 +1,9 @@
-//! Which ports are listened on in the network of this thread. The kernel's own list is read: a connection to try would be a stranger in
-//! the log of whoever listens.
+//! Determines which ports are listening in the network of this thread. It reads the kernel's own list, because a test
+//! connection would show up in the listener's log.
 
 use std::collections::BTreeSet;
 
-/// A socket that listens, in the kernel's numbers.
+/// The kernel's code for a listening socket.
 const LISTEN: &str = "0A";
 
 pub(super) fn ports() -> BTreeSet<u16> {

@@ -1,4 +1,4 @@
-//! Which services an attempt has on this node, and what is run for them.
+//! Plans which services an attempt has on this node, and what is run for them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,19 +12,19 @@ use muster_core::model::{JobService, JobSpec, ServiceKind, service_path};
 
 use crate::environment::path_of;
 
-/// Carries what starts the services to the shell that becomes the job's command.
+/// Passes the script that starts the services to the shell that becomes the job's command.
 const VARIABLE: &str = "MUSTER_SERVICES";
-/// Before the job's own command. Each service has a parent of its own that is gone already, so that a `wait` of the
-/// command does not wait for it.
+/// Precedes the job's own command. The parent of each service has already exited, so that a `wait` in the command does
+/// not wait for it.
 const BEFORE: &str = "eval \"$MUSTER_SERVICES\"; unset MUSTER_SERVICES\n";
-/// Where their output goes, below the job's folder: kept and shown with the rest of `logs/`.
+/// The folder of their output, below the job's folder: saved and shown with the rest of `logs/`.
 const LOGS: &str = "logs/services";
-/// What a board shows if nobody says.
+/// What a board shows by default.
 const DEFAULT_LOG_DIR: &str = "outputs";
-/// What code-server calls the cookie of whoever is logged in.
+/// The name of code-server's login cookie.
 const EDITOR_COOKIE: &str = "code-server-session";
 const NO_SSH: &str =
-    "there is no ssh into jobs here; use a service of type JupyterLab, which has a terminal";
+    "jobs here do not support ssh; use a service of type JupyterLab, which has a terminal";
 
 #[derive(Debug, Default)]
 pub(crate) struct Services(BTreeMap<String, Service>);
@@ -33,21 +33,21 @@ pub(crate) struct Services(BTreeMap<String, Service>);
 pub(super) struct Service {
     kind: ServiceKind,
     pub(super) port: Option<u16>,
-    /// What it lets in, and others on the node do not know.
+    /// The secret that grants access, which other processes on the node do not know.
     token: Option<String>,
-    /// Where it is found.
+    /// The path at which the service is found.
     path: String,
-    /// Why there is none.
+    /// Why there is no such service.
     pub(super) refused: Option<String>,
 }
 
 impl Service {
-    /// Whether we start it.
+    /// Whether we start the service.
     pub(super) fn is_ours(&self) -> bool {
         program(self.kind).is_some()
     }
 
-    /// Whether it is told under which path it is found.
+    /// Whether the service is told the path at which it is found.
     pub(super) fn keeps_path(&self) -> bool {
         matches!(self.kind, ServiceKind::JupyterLab | ServiceKind::TensorBoard)
     }
@@ -77,7 +77,7 @@ impl Service {
                 "tensorboard --logdir {} --host 127.0.0.1 --port {port} --path_prefix {path} --reload_interval 5",
                 folder(log_dir.unwrap_or(DEFAULT_LOG_DIR))
             ),
-            // A job's own PORT would win over the flag. What it calls the hash of a password, it takes as its cookie.
+            // A job's own PORT would win over the flag. code-server accepts the hash of the password as its cookie.
             ServiceKind::VsCode => format!(
                 "HASHED_PASSWORD={} env -u PORT -u CODE_SERVER_HOST code-server --bind-addr 127.0.0.1:{port} \
                  --auth password --disable-telemetry --disable-update-check --disable-workspace-trust .",
@@ -102,7 +102,7 @@ impl Services {
                 (None, Some(_)) => Some(free_port()?),
                 (port, _) => port,
             };
-            // Both run whatever they are given.
+            // Both execute arbitrary code for their clients.
             let token = match wanted.kind {
                 ServiceKind::JupyterLab | ServiceKind::VsCode => Some(secret()?),
                 ServiceKind::TensorBoard
@@ -123,15 +123,15 @@ impl Services {
         self.0.is_empty()
     }
 
-    /// What the job's log says of those that there cannot be.
+    /// The lines in the job's log about services that are not available.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
         self.0.iter().filter_map(|(name, service)| {
             let why = service.refused.as_deref()?;
-            Some(format!("there is no service '{name}': {why}"))
+            Some(format!("service '{name}' is not available: {why}"))
         })
     }
 
-    /// What to run instead of the job's command, and the variable that goes with it.
+    /// Returns the command to run instead of the job's, and the variable that it needs.
     pub(crate) fn beside(
         &self,
         command: String,
@@ -149,12 +149,12 @@ impl Services {
     }
 }
 
-/// Where to read on.
+/// Refers to the log of a service.
 pub(super) fn log_words(name: &str) -> String {
-    format!("; {LOGS}/{name}.log of the job says more")
+    format!("; see {LOGS}/{name}.log of the job")
 }
 
-/// Why there cannot be such a service here, and what helps.
+/// Returns why there cannot be such a service here, with the remedy.
 fn refusal(wanted: &JobService, path: &str, server_port: Option<u16>) -> Option<String> {
     if wanted.kind == ServiceKind::Ssh {
         return Some(NO_SSH.to_owned());
@@ -167,7 +167,8 @@ fn refusal(wanted: &JobService, path: &str, server_port: Option<u16>) -> Option<
     (!is_there).then(|| format!("{program} is not installed in the job's environment; {remedy}"))
 }
 
-/// What we start for it, and how a job comes by that. There is none where the job's own command listens, or nothing.
+/// Returns the program that we start for a service, and how to install it. There is none if the job's own command
+/// listens.
 fn program(kind: ServiceKind) -> Option<(&'static str, &'static str)> {
     match kind {
         ServiceKind::JupyterLab => {
@@ -178,8 +179,8 @@ fn program(kind: ServiceKind) -> Option<(&'static str, &'static str)> {
         }
         ServiceKind::VsCode => Some((
             "code-server",
-            "install code-server on the machine of the node (it is no pip package), or start an editor that is a web \
-             server in the command and give its port to a service of type Custom",
+            "install code-server on the node's host (it is not a pip package), or start a web-based editor in the \
+             command and give its port to a service of type Custom",
         )),
         ServiceKind::RayDashboard | ServiceKind::Ssh | ServiceKind::Custom => None,
     }
@@ -190,19 +191,19 @@ fn is_program(path: &Path) -> bool {
     found.is_some_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// One that nobody has just now.
+/// Finds a port that is not in use right now.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// What nobody on this node can guess.
+/// Creates a secret that no other process on this node can guess.
 fn secret() -> io::Result<String> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// As one word of a shell, with the job's own folder for `~`.
+/// Quotes a path as one shell word, with the job's own folder for `~`.
 fn folder(text: &str) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     match text.strip_prefix("~/") {
@@ -257,13 +258,13 @@ mod tests {
             "{why}"
         );
         let said: Vec<String> = plan.refusals().collect();
-        assert_eq!(said, [format!("there is no service 'jl': {why}")]);
-        // Then there is nothing to start.
+        assert_eq!(said, [format!("service 'jl' is not available: {why}")]);
+        // There is nothing to start in this case.
         assert_eq!(plan.beside("true".into(), &BTreeMap::new()), ("true".to_owned(), None));
     }
 
     #[test]
-    fn what_azure_has_and_we_have_not_does_not_stop_a_job() {
+    fn an_unsupported_azure_service_does_not_stop_a_job() {
         let all = [
             ("code", service(ServiceKind::VsCode, None)),
             ("ray", service(ServiceKind::RayDashboard, None)),
@@ -273,13 +274,13 @@ mod tests {
         let said: Vec<String> = plan.refusals().collect();
         assert_eq!(said.len(), 2);
         assert!(said[0].contains("code-server is not installed"), "{said:?}");
-        assert!(said[1].contains("no ssh into jobs here"), "{said:?}");
+        assert!(said[1].contains("do not support ssh"), "{said:?}");
         assert_eq!((plan.0["ray"].port, plan.0["shell"].port), (Some(8265), None));
         assert_eq!(plan.beside("true".into(), &BTreeMap::new()), ("true".to_owned(), None));
     }
 
     #[test]
-    fn an_editor_lets_in_only_whoever_has_its_cookie() {
+    fn an_editor_admits_only_clients_with_its_cookie() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("code-server");
         std::fs::write(&program, "#!/bin/sh\n").unwrap();
@@ -319,7 +320,7 @@ mod tests {
             .envs(variable)
             .output()
             .unwrap();
-        assert!(began.elapsed().as_secs() < 20, "its `wait` waits for nobody else");
+        assert!(began.elapsed().as_secs() < 20, "its `wait` does not wait for the service");
         assert_eq!(done.status.code(), Some(3));
         assert_eq!(String::from_utf8_lossy(&done.stdout), "none\n");
         let log = std::fs::read_to_string(folder.path().join("logs/services/tb.log")).unwrap();
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_the_server_is_no_service_and_other_nodes_have_none() {
+    fn the_port_of_the_server_is_no_service_and_other_nodes_have_none() {
         let spec = spec(&[("own", service(ServiceKind::Custom, Some(7443)))], "/bin");
         let plan = Services::plan(&assignment(0), &spec, Some(7443)).unwrap();
         assert!(plan.0["own"].refused.as_deref().unwrap().contains("leads to the server"));

@@ -1,4 +1,4 @@
-//! The Python of jobs: built while they wait, put before the machine's own, or missed with a reason.
+//! The Python of jobs: built while they wait and preferred over the host's own, or missing with a reason.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ fn recipe() -> Option<Recipe> {
     Some(Recipe::new(None, vec!["numpy".into()]))
 }
 
-/// With an environment that says its name instead of running anything, and a `python` that is only a link.
+/// Creates a folder with an environment that prints its name instead of running anything, and a `python` that is only a
+/// link.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let bin = folder.path().join(NAME).join("bin");
@@ -47,7 +48,7 @@ fn agent(harness: &Harness, folder: Option<&Path>) -> JoinHandle<Result<(), Agen
     tokio::spawn(muster_agent::run_with_timing(config, None, timing()))
 }
 
-/// The job's own, over the environment.
+/// The job's own layer over the environment.
 fn layer(harness: &Harness, epoch: Epoch) -> String {
     harness.home.work(epoch).join(".python").display().to_string()
 }
@@ -94,7 +95,7 @@ async fn a_job_waits_for_its_environment_and_finds_it_first() {
 }
 
 #[tokio::test]
-async fn what_was_said_at_submit_is_in_the_log_once() {
+async fn notes_from_submission_are_in_the_log_once() {
     let harness = Harness::new().await;
     let folder = folder();
     let said = "python 3.8 is not on this machine";
@@ -135,7 +136,7 @@ async fn a_users_own_path_comes_after_the_environments() {
 }
 
 #[tokio::test]
-async fn the_machines_own_python_is_found_by_both_its_names() {
+async fn the_hosts_own_python_is_found_by_both_its_names() {
     let harness = Harness::new().await;
     let folder = folder();
     let agent = agent(&harness, Some(folder.path()));
@@ -162,7 +163,7 @@ async fn a_build_that_fails_is_in_the_log_of_a_job_that_never_ran() {
     let said = reason(harness.ending(epoch).await);
     assert_eq!(
         said,
-        "its environment azureml:mine:1 cannot be had: uv cannot install its packages: no such package"
+        "the job's environment azureml:mine:1 is not available: uv cannot install its packages: no such package"
     );
     let log = harness.log(epoch);
     for wanted in ["muster: uv: No solution found\n", "muster: uv: hint: it is not there\n"] {
@@ -177,7 +178,7 @@ async fn a_build_that_fails_is_in_the_log_of_a_job_that_never_ran() {
 }
 
 #[tokio::test]
-async fn whoever_cancels_does_not_wait_for_the_build() {
+async fn cancelling_does_not_wait_for_the_build() {
     let harness = Harness::new().await;
     let folder = folder();
     harness.server.change(|book| book.environments = vec![json!({"state": "building"})]);
@@ -198,16 +199,16 @@ async fn a_node_without_environments_says_so_and_what_is_no_name_is_no_path() {
     let agent = agent(&harness, None);
     let epoch = harness.assign_with(1, job("echo ran", recipe()));
     let said = reason(harness.ending(epoch).await);
-    assert!(said.contains("made where none are built"), "{said}");
+    assert!(said.contains("has no folder for environments"), "{said}");
     assert_eq!(harness.server.look().environments_asked_for, 0);
-    // The machine's own Python needs nobody's folder.
+    // The host's own Python needs no folder.
     let epoch = harness.assign_with(2, job("python3 -c 'print(1)'", None));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     agent.abort();
 
     for (name, wanted) in [
         ("../../etc", "is not the name of an environment"),
-        (&"0".repeat(64), "is not to be seen on this node"),
+        (&"0".repeat(64), "is not visible on this node"),
     ] {
         let harness = Harness::new().await;
         let folder = folder();

@@ -1,4 +1,4 @@
-//! A node that is taken away: the job is told, can save what it has, and is killed if it does not end.
+//! A node that is evicted: its job is notified, can save its work, and is killed if it does not end.
 
 use muster_core::ids::Epoch;
 use muster_core::model::Exit;
@@ -25,7 +25,7 @@ async fn a_job_that_heeds_the_notice_saves_its_work_and_is_done() {
     let epoch = begun(&harness, command).await;
     evict(&harness, Span::seconds(60));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    // The shell has its own word on what the signal did to its sleep.
+    // The shell may add its own message about the interrupted sleep.
     assert!(harness.log(epoch).ends_with("saved\n"), "{}", harness.log(epoch));
     agent.abort();
 }

@@ -1,4 +1,4 @@
-//! A member of several: it waits until all are ready, and knows where they are.
+//! A member of a job on several nodes: it waits until all are ready, and knows where they are.
 
 use muster_core::agent::AttemptPhase;
 use muster_core::ids::Epoch;
@@ -7,7 +7,7 @@ use muster_core::model::Exit;
 use crate::harness::{Harness, endings};
 use crate::server::Book;
 
-/// An attempt on two nodes, of which this is the second. It may not go yet.
+/// Assigns an attempt on two nodes, of which this is the second. It may not start yet.
 fn assignment(harness: &Harness, epoch: u64, command: &str) -> Epoch {
     let epoch = harness.assignment(epoch, command);
     harness.server.change(|book| {
@@ -32,7 +32,7 @@ async fn it_starts_when_all_are_ready_and_knows_where_they_are() {
     let agent = harness.agent();
     let epoch = assignment(&harness, 7, "echo $MASTER_ADDR:$MASTER_PORT $RANK $AZ_BATCH_NODE_LIST");
     until_ready(&harness, epoch).await;
-    assert!(!harness.home.job_log(epoch).exists(), "nothing of the user's has begun");
+    assert!(!harness.home.job_log(epoch).exists(), "the user's command has not started");
     harness.server.change(|book| book.assignments[0].go = true);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert_eq!(harness.log(epoch), "10.9.0.4:20007 1 10.9.0.4;10.9.0.5\n");

@@ -1,4 +1,4 @@
-//! One agent, one server, and ways to wait for what they do.
+//! One agent, one server, and functions to wait for what they do.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use tokio::task::JoinHandle;
 use crate::server::{Book, NODE, SECRET, Server};
 
 pub const PROCESS_VARIABLE: &str = "MUSTER_TEST_AGENT";
-/// Makes that agent build walls around its jobs.
-pub const WALLS_VARIABLE: &str = "MUSTER_TEST_WALLS";
-/// Far more than anything here takes; a bound, not a wait.
+/// Makes that agent run its jobs in sandboxes.
+pub const SANDBOX_VARIABLE: &str = "MUSTER_TEST_SANDBOX";
+/// Far more than anything here takes: an upper bound, not a delay.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn timing() -> Timing {
     Timing {
-        // Under any lease.
+        // Shorter than any lease.
         lease: Span::ZERO,
         stop_grace: Span::milliseconds(300),
         lease_margin: Span::milliseconds(500),
@@ -78,7 +78,7 @@ impl Harness {
         }
     }
 
-    /// An agent in this process.
+    /// Runs an agent in this process.
     pub fn agent(&self) -> JoinHandle<Result<(), AgentError>> {
         self.agent_with(timing())
     }
@@ -87,7 +87,7 @@ impl Harness {
         tokio::spawn(muster_agent::run_with_timing(self.config(), None, timing))
     }
 
-    /// An agent in a process of its own.
+    /// Runs an agent in a separate process.
     pub fn agent_process(&self) -> Child {
         self.agent_command().spawn().unwrap()
     }
@@ -106,7 +106,7 @@ impl Harness {
         command
     }
 
-    /// Orders a job in place of all others.
+    /// Assigns a job in place of all others.
     pub fn assignment(&self, epoch: u64, command: &str) -> Epoch {
         self.assign_with(epoch, spec(command))
     }
@@ -150,7 +150,7 @@ impl Harness {
         self.until(text, |book| has(book).filter(|has| *has)).await;
     }
 
-    /// How the attempt ended, as the first report that tells it says.
+    /// Returns how the attempt ended, according to the first report that contains it.
     pub async fn ending(&self, epoch: Epoch) -> Exit {
         self.until("an ending", |book| endings(book, epoch).into_iter().next()).await
     }
@@ -165,7 +165,7 @@ pub fn spec(command: &str) -> JobSpec {
     JobSpec::new("pool", command)
 }
 
-/// Every time that an ending was reported.
+/// Lists every report of an ending.
 pub fn endings(book: &Book, epoch: Epoch) -> Vec<Exit> {
     let attempts = book.reports.iter().flat_map(|report| &report.attempts);
     attempts
@@ -185,7 +185,7 @@ pub fn is_running(book: &Book, epoch: Epoch) -> bool {
     attempts.any(|attempt| attempt.epoch == epoch && attempt.phase == AttemptPhase::Running)
 }
 
-/// Waits for anything that can be asked for.
+/// Waits until a condition holds.
 pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -194,7 +194,7 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The agent's own end, which must come.
+/// Waits for the end of the agent.
 pub async fn end_of(agent: JoinHandle<Result<(), AgentError>>) {
     tokio::time::timeout(PATIENCE, agent).await.expect("the agent ends").unwrap().unwrap();
 }

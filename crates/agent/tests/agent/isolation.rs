@@ -1,13 +1,13 @@
-//! Sandboxed jobs, by an agent in a process of its own: it forks before it has threads.
+//! Sandboxed jobs, run by an agent in a separate process, because it forks before it has threads.
 
 use std::process::{Child, Command};
 
 use muster_core::model::{Exit, JobSpec};
 use muster_core::time::Span;
 
-use crate::harness::{Harness, WALLS_VARIABLE, endings, eventually, is_running, spec};
+use crate::harness::{Harness, SANDBOX_VARIABLE, endings, eventually, is_running, spec};
 
-/// An agent, killed at the end of its test.
+/// An agent that is killed at the end of its test.
 struct Agent(Child);
 
 impl Drop for Agent {
@@ -17,18 +17,18 @@ impl Drop for Agent {
     }
 }
 
-/// `None`, and the reason printed, where nobody can make a wall.
+/// Returns `None`, and reports the reason, if sandboxes cannot be created here.
 fn agent(harness: &Harness) -> Option<Agent> {
     let can = Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
     if !can.as_ref().is_ok_and(|output| output.status.success()) {
         muster_testing::skip_or_fail(&format!("no user namespaces here: {can:?}"));
         return None;
     }
-    Some(Agent(harness.agent_command().env(WALLS_VARIABLE, "1").spawn().unwrap()))
+    Some(Agent(harness.agent_command().env(SANDBOX_VARIABLE, "1").spawn().unwrap()))
 }
 
 #[tokio::test]
-async fn every_way_to_end_behind_walls_is_told_as_it_was() {
+async fn every_way_to_end_in_a_sandbox_is_reported_correctly() {
     let harness = Harness::new().await;
     let Some(_agent) = agent(&harness) else { return };
     let cases = [
@@ -47,12 +47,12 @@ async fn every_way_to_end_behind_walls_is_told_as_it_was() {
     let epoch = harness.assignment(9, "echo \0");
     let exit = harness.ending(epoch).await;
     let Exit::NotStarted { message } = &exit else { panic!("{exit:?}") };
-    assert!(message.contains("the command has a zero byte"), "{message}");
-    eventually("the jobs' files go", || !harness.home.own(epoch).exists()).await;
+    assert!(message.contains("the command contains a zero byte"), "{message}");
+    eventually("the jobs' files are removed", || !harness.home.own(epoch).exists()).await;
 }
 
 #[tokio::test]
-async fn a_job_behind_walls_finds_its_own_things_and_nothing_of_the_node() {
+async fn a_sandboxed_job_finds_its_own_files_and_nothing_of_the_node() {
     let harness = Harness::new().await;
     let Some(_agent) = agent(&harness) else { return };
     let dir = harness.home.dir().display();
@@ -66,7 +66,7 @@ async fn a_job_behind_walls_finds_its_own_things_and_nothing_of_the_node() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_behind_walls_is_asked_and_then_gone() {
+async fn a_cancelled_job_in_a_sandbox_is_asked_to_end_and_then_killed() {
     let harness = Harness::new().await;
     let Some(mut agent) = agent(&harness) else { return };
     let marked = |what: &str| {
@@ -91,7 +91,7 @@ async fn a_cancelled_job_behind_walls_is_asked_and_then_gone() {
 }
 
 #[tokio::test]
-async fn an_agent_without_its_nursery_ends_and_blames_no_job() {
+async fn an_agent_without_its_spawner_ends_and_blames_no_job() {
     for is_busy in [true, false] {
         let harness = Harness::new().await;
         let Some(mut agent) = agent(&harness) else { return };
@@ -128,7 +128,7 @@ fn child_of(pid: u32) -> rustix::process::Pid {
     rustix::process::Pid::from_raw(child.cast_signed()).unwrap()
 }
 
-/// Whether a process of this machine was called so, without its quotes.
+/// Returns true if any process of this host has this command line, without its quotes.
 fn is_anywhere(command: &str) -> bool {
     let wanted = command.replace('\'', "");
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {

@@ -1,4 +1,4 @@
-//! Jobs: how they start, what they find, how they end.
+//! Jobs: how they start, what they find, and how they end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ async fn a_command_runs_and_its_log_arrives_complete_and_in_order() {
     let agent = harness.agent();
     let epoch = harness.assignment(1, "for i in $(seq 2000); do echo line $i; done; echo oops >&2");
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    // The log is there before the ending is told.
+    // The log is complete before the ending is reported.
     let expected: String = (1..=2000).map(|i| format!("line {i}\n")).collect();
     assert_eq!(harness.log(epoch), expected + "oops\n");
-    eventually("the job's files go once its ending is acknowledged", || {
+    eventually("the job's files are removed once its ending is acknowledged", || {
         !harness.home.own(epoch).exists() && !harness.home.job_log(epoch).exists()
     })
     .await;
@@ -26,7 +26,7 @@ async fn a_command_runs_and_its_log_arrives_complete_and_in_order() {
 }
 
 #[tokio::test]
-async fn jobs_do_not_cost_connections_and_specifications_come_with_their_orders() {
+async fn jobs_do_not_cost_connections_and_specifications_come_with_their_assignments() {
     let harness = Harness::new().await;
     harness.server.change(|book| book.gives_specs = true);
     let agent = harness.agent();
@@ -35,8 +35,8 @@ async fn jobs_do_not_cost_connections_and_specifications_come_with_their_orders(
         assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     }
     let book = harness.server.look();
-    assert!(book.reports.len() > 20, "each has at least begun, run and ended");
-    // Reports that replace each other take turns on two, logs and the first calls have their own.
+    assert!(book.reports.len() > 20, "each job has at least started, run and ended");
+    // Reports that replace each other alternate between two connections; logs and the first calls have their own.
     assert!(book.connections <= 6, "{}", book.connections);
     assert_eq!(book.specs_asked_for, 0);
     agent.abort();
@@ -78,7 +78,7 @@ async fn a_job_finds_what_it_was_given_and_nothing_of_the_agent() {
     for (name, value) in expected {
         assert_eq!(found.get(name), Some(&value), "{name}");
     }
-    // Besides these there is what a shell sets by itself.
+    // Besides these there are the variables that a shell sets itself.
     let names: BTreeSet<&str> = expected.iter().map(|(name, _)| *name).collect();
     let known = ["PATH", "PWD", "OLDPWD", "SHLVL", "_"];
     let others: Vec<_> =
@@ -88,13 +88,13 @@ async fn a_job_finds_what_it_was_given_and_nothing_of_the_agent() {
 }
 
 #[tokio::test]
-async fn every_way_to_end_is_told_as_it_was() {
+async fn every_way_to_end_is_reported_correctly() {
     let harness = Harness::new().await;
     let agent = harness.agent();
     let cases = [
         ("exit 3", Exit::Code(3)),
         ("kill -9 $$", Exit::Signal(9)),
-        // Closing the output is no reason to end, nor to be taken for ended.
+        // A job may close its output without ending, and must not be taken for ended.
         ("exec >&- 2>&-; sleep 0.2; exit 4", Exit::Code(4)),
         ("no-such-program-here", Exit::Code(127)),
     ];
@@ -106,7 +106,7 @@ async fn every_way_to_end_is_told_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_told_with_its_reason() {
+async fn a_failed_start_is_reported_with_its_reason() {
     let harness = Harness::new().await;
     let agent = harness.agent();
     let not_started = async |epoch, part: &str| {
@@ -114,17 +114,17 @@ async fn what_cannot_be_started_is_told_with_its_reason() {
         let Exit::NotStarted { message } = &exit else { panic!("{exit:?}") };
         assert!(message.contains(part), "{message}");
     };
-    not_started(harness.assignment(1, "echo \0"), "cannot start it").await;
+    not_started(harness.assignment(1, "echo \0"), "cannot start the job").await;
     let mut odd = spec("true");
     odd.environment_variables.insert("A=B".into(), "C".into());
     not_started(harness.assign_with(2, odd), "\"A=B\" cannot be the name").await;
     harness.server.change(|book| book.spec_status = Some(StatusCode::NOT_FOUND));
-    not_started(harness.assignment(3, "true"), "cannot fetch its specification").await;
+    not_started(harness.assignment(3, "true"), "cannot fetch the job's specification").await;
     agent.abort();
 }
 
 #[tokio::test]
-async fn an_ending_is_told_until_it_is_acknowledged() {
+async fn an_ending_is_reported_until_it_is_acknowledged() {
     let harness = Harness::new().await;
     harness.server.change(|book| (book.acknowledges, book.is_restless) = (false, true));
     let agent = harness.agent();
@@ -177,7 +177,7 @@ async fn a_job_that_is_unwanted_while_it_is_prepared_never_starts() {
     let agent = harness.agent();
     harness.server.change(|book| book.spec_status = Some(StatusCode::SERVICE_UNAVAILABLE));
     let epoch = harness.assignment(1, "echo ran");
-    harness.until("a few tries", |book| (book.specs_asked_for > 2).then_some(())).await;
+    harness.until("a few attempts", |book| (book.specs_asked_for > 2).then_some(())).await;
     harness.server.change(|book| book.assignments.clear());
     assert_eq!(harness.ending(epoch).await, Exit::Stopped);
     assert!(!harness.home.own(epoch).exists());

@@ -1,4 +1,4 @@
-//! The lease: what happens when the server does not answer, or not as it should.
+//! The lease: what happens when the server does not respond, or sends invalid responses.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ async fn a_job_stops_before_its_lease_is_over_and_the_node_ends() {
     let epoch = harness.assignment(1, "echo $$; sleep 1000");
     harness.until_log_has(epoch, "\n").await;
     let pid = harness.log(epoch);
-    // From here on it is on its own.
+    // From here on the agent is on its own.
     let cut_off = Instant::now();
     harness.server.change(|book| book.sync_status = Some(StatusCode::SERVICE_UNAVAILABLE));
     eventually("the job stops", || !is_alive(&pid)).await;
@@ -26,7 +26,7 @@ async fn a_job_stops_before_its_lease_is_over_and_the_node_ends() {
 }
 
 #[tokio::test]
-async fn an_ending_from_a_lost_lease_is_told_when_the_server_is_back() {
+async fn an_ending_from_a_lost_lease_is_reported_when_the_server_is_back() {
     let mut harness = Harness::new().await;
     harness.server.change(|book| book.lease = Span::seconds(1));
     let agent = harness.agent_with(Timing { alone_max: Span::seconds(60), ..timing() });
@@ -41,7 +41,7 @@ async fn an_ending_from_a_lost_lease_is_told_when_the_server_is_back() {
 }
 
 #[tokio::test]
-async fn a_node_that_nobody_wants_ends_by_itself() {
+async fn an_unwanted_node_ends_by_itself() {
     for status in [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN] {
         let harness = Harness::new().await;
         harness.server.change(|book| book.sync_status = Some(status));
@@ -51,7 +51,7 @@ async fn a_node_that_nobody_wants_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn a_server_that_another_ca_vouches_for_is_not_spoken_to() {
+async fn a_server_with_a_certificate_of_another_ca_is_not_trusted() {
     let harness = Harness::new().await;
     let other = Harness::without_server().await;
     let mut config = harness.config();
@@ -70,7 +70,7 @@ async fn a_dismissed_node_stops_its_job_and_ends() {
     harness.server.change(|book| (book.end, book.assignments) = (true, Vec::new()));
     end_of(agent).await;
     assert!(!is_alive(&pid));
-    assert!(harness.home.secret().exists(), "what is left is the provider's to remove");
+    assert!(harness.home.secret().exists(), "the provider removes what is left");
 }
 
 #[tokio::test]
@@ -80,8 +80,7 @@ async fn a_server_that_always_answers_at_once_is_not_asked_without_end() {
     harness.server.change(|book| book.is_restless = true);
     let epoch = harness.assignment(1, "sleep 1; exit 6");
     assert_eq!(harness.ending(epoch).await, Exit::Code(6));
-    // 50 ms, 100 ms, 200 ms, ... : a handful a second, where every answer could have been followed
-    // at once.
+    // 50 ms, 100 ms, 200 ms, … : a handful of reports a second, although each could have followed its reply at once.
     let reports = harness.server.look().reports.len();
     assert!(reports < 30, "{reports}");
     agent.abort();

@@ -1,4 +1,4 @@
-//! Logs: large, resumed, refused.
+//! Logs: large, resumed and refused ones.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ async fn what_the_server_has_does_not_fill_the_disk() {
     let arrived = |book: &crate::server::Book| book.logs.get(&epoch).map(|log| log.len() as u64);
     harness.until("all of it", |book| arrived(book).filter(|length| *length == LENGTH)).await;
     let path = harness.home.job_log(epoch);
-    eventually("its space is given back", || {
+    eventually("its space is freed", || {
         std::fs::metadata(&path).unwrap().blocks() * 512 < 20_000_000
     })
     .await;
@@ -52,7 +52,7 @@ async fn a_full_log_says_that_it_is_and_takes_no_more_room() {
     let harness = Harness::new().await;
     let config = muster_agent::AgentConfig { log_bytes: MOST, ..harness.config() };
     let agent = tokio::spawn(muster_agent::run_with_timing(config, None, timing()));
-    // As much as a log takes is taken whole.
+    // A log of exactly the maximum size is accepted completely.
     let epoch = harness.assignment(1, &format!("head -c {MOST} /dev/zero | tr '\\0' x"));
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.server.look().logs[&epoch].clone();
@@ -66,8 +66,7 @@ async fn a_full_log_says_that_it_is_and_takes_no_more_room() {
     };
     harness.until("a full log", is_full).await;
     let path = harness.home.job_log(epoch);
-    eventually("its space is given back", || std::fs::metadata(&path).unwrap().len() == MOST + 1)
-        .await;
+    eventually("its space is freed", || std::fs::metadata(&path).unwrap().len() == MOST + 1).await;
     std::fs::write(harness.home.work(epoch).join("go"), "").unwrap();
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.server.look().logs[&epoch].clone();
@@ -90,7 +89,7 @@ async fn output_shows_up_while_the_job_runs() {
         .await;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let delay = Duration::from_nanos(u64::try_from(now.as_nanos() - written).unwrap());
-    // It is looked for every 80 ms; the rest is room for a busy machine.
+    // The log is checked every 80 ms; the rest is a margin for a busy host.
     assert!(delay < Duration::from_millis(500), "{delay:?}");
     agent.abort();
 }
@@ -128,7 +127,7 @@ async fn a_log_that_the_server_has_moved_on_from_is_not_sent() {
     agent.abort();
 }
 
-/// Takes 11 s: that is how long an agent keeps trying to send the rest of a log.
+/// Takes 11 s, because an agent tries for that long to send the rest of a log.
 #[tokio::test]
 async fn an_ending_does_not_wait_for_ever_for_its_log() {
     let harness = Harness::new().await;
@@ -141,7 +140,7 @@ async fn an_ending_does_not_wait_for_ever_for_its_log() {
     agent.abort();
 }
 
-/// Takes 12 s: longer than an agent waits for a server that only does not answer.
+/// Takes 12 s, which is longer than an agent waits for a server that does not respond.
 #[tokio::test]
 async fn a_log_outlives_a_full_server() {
     let harness = Harness::new().await;
@@ -166,7 +165,7 @@ async fn a_log_that_is_cut_says_what_is_missing() {
     let command = "echo begin; sleep 0.5; echo second; head -c 9000 /dev/zero | tr '\\0' x";
     let epoch = harness.assignment(1, command);
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
-    // Lines that fit come with the one that says what is missing.
+    // Lines that fit precede the one that says what is missing.
     let line = "muster: the last 9000 bytes of this log are missing: there is no room\n";
     assert_eq!(harness.log(epoch), format!("begin\nsecond\n\n{line}"));
     agent.abort();
@@ -186,7 +185,7 @@ async fn a_server_whose_room_becomes_free_slowly_does_not_hold_up_the_end() {
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     let log = harness.log(epoch);
     let taken = log.find('\n').expect("it was cut");
-    assert!(taken > 1, "some of it was taken after the end: {log}");
+    assert!(taken > 1, "some of it was accepted after the end: {log}");
     let missing = 9_000 - taken;
     let line =
         format!("muster: the last {missing} bytes of this log are missing: there is no room");

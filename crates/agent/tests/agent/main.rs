@@ -1,4 +1,4 @@
-//! The agent against a real HTTPS server that can be told to misbehave.
+//! Tests the agent against a real HTTPS server that can be made to misbehave.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod environments;
@@ -15,12 +15,12 @@ mod server;
 use muster_agent::AgentConfig;
 use muster_sandbox::job::Spawner;
 
-/// Not a test of its own: the tests run their binary again, as an agent that they can kill.
+/// Not a test itself: the tests run their binary again, as an agent that they can kill.
 #[test]
 fn agent_process() {
     let Ok(config) = std::env::var(harness::PROCESS_VARIABLE) else { return };
-    // Before the runtime, as the real one does it.
-    let spawner = std::env::var_os(harness::WALLS_VARIABLE).map(|_| Spawner::start().unwrap());
+    // Before the runtime, as in the real agent.
+    let spawner = std::env::var_os(harness::SANDBOX_VARIABLE).map(|_| Spawner::start().unwrap());
     let [node, dir, server, ca_file] = config.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let config = AgentConfig {
         node: node.into(),

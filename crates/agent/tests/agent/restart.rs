@@ -1,4 +1,4 @@
-//! Restarts: of the server, and of the agent.
+//! Restarts of the server and of the agent.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::harness::{Harness, eventually, is_alive, is_running, timing};
 
 fn journal_of(harness: &Harness) -> Vec<Record> {
     let text = std::fs::read_to_string(harness.home.journal()).unwrap_or_default();
-    // The first line says which boot it is of.
+    // The first line names the boot.
     text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -26,7 +26,7 @@ async fn an_agent_waits_for_its_server() {
     let mut harness = Harness::without_server().await;
     let epoch = harness.assignment(1, "echo hello");
     let agent = harness.agent();
-    eventually("the agent is up", || harness.home.agent_pid().exists()).await;
+    eventually("the agent is running", || harness.home.agent_pid().exists()).await;
     harness.server.start().await;
     assert_eq!(harness.ending(epoch).await, Exit::Code(0));
     assert_eq!(harness.log(epoch), "hello\n");
@@ -43,7 +43,7 @@ async fn a_job_goes_on_while_the_server_restarts() {
     harness.until("it runs", |book| is_running(book, epoch).then_some(())).await;
     harness.server.stop().await;
     std::fs::write(harness.home.work(epoch).join("go"), "").unwrap();
-    // It ends while there is nobody to tell.
+    // The job ends while the server is down.
     eventually("it ends", || journal_of(&harness).len() == 2).await;
     assert_eq!(journal_of(&harness)[1], Record::Ended { epoch, exit: Exit::Code(7) });
     harness.server.start().await;
@@ -66,7 +66,7 @@ async fn a_killed_agent_takes_its_jobs_along_and_the_next_one_knows() {
     first.wait().unwrap();
     eventually("the shell dies with its agent", || !is_alive(pids[0])).await;
     assert!(is_alive(pids[1]), "its child does not");
-    // As if a part of the output had never been sent.
+    // Simulate that a part of the output was never sent.
     harness.server.change(|book| {
         book.reports.clear();
         book.logs.get_mut(&epoch).unwrap().truncate(1000);
@@ -74,12 +74,12 @@ async fn a_killed_agent_takes_its_jobs_along_and_the_next_one_knows() {
     let mut second = harness.agent_process();
     assert_eq!(harness.ending(epoch).await, Exit::Stopped);
     assert!(!is_alive(pids[1]), "the next agent ends what is left");
-    assert!(harness.log(epoch) == log, "and sends what is missing");
+    assert!(harness.log(epoch) == log, "the next agent sends what is missing");
     assert_ne!(harness.server.look().reports[0].boot_id, boot_id);
     assert_eq!(harness.server.look().reports[0].floor, Epoch(1));
     eventually("it is forgotten", || journal_of(&harness).contains(&Record::Forgotten(epoch)))
         .await;
-    // The same order again is not taken on again.
+    // The same assignment is not accepted a second time.
     let next = harness.assignment(2, "exit 8");
     assert_eq!(harness.ending(next).await, Exit::Code(8));
     second.kill().unwrap();

@@ -1,4 +1,4 @@
-//! A server that speaks the agents' protocol, remembers everything and breaks on request.
+//! A server that speaks the agents' protocol, records everything and misbehaves on request.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,29 +43,29 @@ pub struct Book {
     pub logs: BTreeMap<Epoch, Vec<u8>>,
     /// Answers every `sync` with this status instead.
     pub sync_status: Option<StatusCode>,
-    /// Answers every `sync` at once, whether it has something to say or not.
+    /// Answers every `sync` at once, whether or not there is anything new.
     pub is_restless: bool,
     /// Answers every request for a specification with this status instead.
     pub spec_status: Option<StatusCode>,
     pub log_status: Option<StatusCode>,
-    /// There is no room for larger pieces of logs.
+    /// There is no room for larger chunks of logs.
     pub log_piece_max: Option<usize>,
-    /// Room for larger pieces becomes free byte by byte: of every second one the first byte is taken.
+    /// Room for larger chunks becomes free byte by byte: the first byte of every second chunk is accepted.
     pub log_room_trickles: bool,
     /// There is room only for the last lines of logs.
     pub log_takes_last: bool,
     /// There is no room for the files of jobs.
     pub is_full_of_files: bool,
-    /// Once: forgets everything beyond this length of a log, when it has at least so much.
+    /// Once a log is at least this long, forgets everything beyond this length, one time.
     pub forget_log_beyond: Option<usize>,
     pub specs_asked_for: u32,
-    /// Sends specifications along with orders.
+    /// Sends specifications along with assignments.
     pub gives_specs: bool,
-    /// The number of the last report; whoever waits for an answer to an earlier one is told so.
+    /// The number of the last report. A request that waits for a reply to an earlier one is ended.
     newest: u64,
     pub connections: u32,
     pub log_offsets: Vec<u64>,
-    /// How environments stand: one after the other, the last for ever.
+    /// The states of environments, one after the other; the last one is repeated.
     pub environments: Vec<serde_json::Value>,
     pub environments_asked_for: usize,
 }
@@ -85,7 +85,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Makes a CA, writes its certificate to `ca_file` and takes a port, but does not listen yet.
+    /// Creates a CA, writes its certificate to `ca_file` and takes a port, but does not listen yet.
     pub async fn new(ca_file: &Path) -> Server {
         let mut ca = CertificateParams::new(Vec::new()).unwrap();
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -143,7 +143,7 @@ impl Server {
         self.book.lock().unwrap()
     }
 
-    /// Changes what the server wants; agents that wait for an answer get it.
+    /// Changes what the server wants. Agents that wait for a reply get it.
     pub fn change(&self, change: impl FnOnce(&mut Book)) {
         change(&mut self.look());
         self.changed.send_replace(());
@@ -164,7 +164,7 @@ impl Server {
         self.running = Some(tokio::spawn(serve(listener, self.tls.clone(), router, book)));
     }
 
-    /// Gone, with all its connections.
+    /// Stops the server and closes all its connections.
     pub async fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.abort();
@@ -173,7 +173,7 @@ impl Server {
     }
 }
 
-/// A host of its own for every server: no other test can be given its port while it is down.
+/// A separate address for every server, so that no other test can be given its port while it is down.
 fn own_loopback_address() -> Ipv4Addr {
     static SERVERS: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -266,7 +266,7 @@ fn is_news_now(shared: &Shared, report: &Report) -> bool {
     book.sync_status.is_some() || is_news(&book, report)
 }
 
-/// Does this report not show yet what we want?
+/// Returns true if this report does not show yet what we want.
 fn is_news(book: &Book, report: &Report) -> bool {
     let is_wanted = |epoch| book.assignments.iter().any(|assignment| assignment.epoch == epoch);
     let waits = |epoch| {
@@ -344,7 +344,7 @@ async fn log(
     let body = if is_too_large { body.slice(..1) } else { body };
     let offset = usize::try_from(query["offset"]).unwrap();
     let log = book.logs.entry(epoch.parse().unwrap()).or_default();
-    // Takes what follows on what it has, and nothing twice.
+    // Accepts what follows on what it has, and nothing twice.
     if let Some(known) = log.len().checked_sub(offset) {
         log.extend_from_slice(body.get(known..).unwrap_or_default());
     }

@@ -351,7 +351,7 @@ fn files_that_cannot_be_kept_or_brought_fail_the_job_and_say_so() {
     assert!(shown.contains("what it left is lost: 10001 files"), "{shown}");
     assert!(shown.contains("\"muster.failureClass\": \"data\""), "{shown}");
     let log = site.text(&["job", "stream", "-n", "many", "--attempt", "1"]);
-    assert!(log.contains("muster: what this attempt left is not kept: 10001 files"), "{log}");
+    assert!(log.contains("muster: the files of this attempt are not saved: 10001 files"), "{log}");
 
     // Its files are there when it is submitted, and gone when it starts.
     let closed = ["compute", "update", "-n", "cpu", "--max-instances", "0"];

@@ -201,7 +201,7 @@ fn what_is_missing_is_said_with_its_remedy_wherever_somebody_looks() {
     let job = ["job", "create", "-n", "plain", "--compute", "cpu", "--command", "/bin/true"];
     let made = site.run(&[&job[..], &["--stream"]].concat());
     let log = String::from_utf8_lossy(&made.stdout);
-    let words = "muster: this node does not reach the internet, although egress is true, because slirp4netns is not \
+    let words = "muster: this node has no internet access, although egress is true, because slirp4netns is not \
                  installed: apt install slirp4netns\n";
     assert!(made.code == 0 && log.contains(words), "{log}{}", made.stderr);
 }

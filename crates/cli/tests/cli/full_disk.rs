@@ -329,7 +329,7 @@ fn nodes_wait_for_room_on_the_disk_and_say_so() {
     let create = ["job", "create", "--compute", "late", "--command", "true", "-n", "waits"];
     assert_eq!(site.run(&create).code, 0);
     let why = || site.text(&["why", "waits", "-o", "table"]);
-    wait_until("it says why", || why().contains("MiB are kept for the server"));
+    wait_until("it says why", || why().contains("MiB are reserved for the server"));
     assert!(why().contains("free some space"), "{}", why());
     free(&ballast);
     wait_until("it runs", || site.text(&["job", "show", "-n", "waits"]).contains("Completed"));
