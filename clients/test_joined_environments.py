@@ -82,7 +82,7 @@ def joined(server, folder, **options):
             **options,
         )
     try:
-        wait_for("it joins", 30, lambda: "this machine is host" in log.read_text())
+        wait_for("it joins", 30, lambda: "this host joined" in log.read_text())
         yield state
     finally:
         host agent.terminate()

@@ -1,4 +1,4 @@
-//! What the operator of a machine that joined is told when it starts.
+//! The messages to the operator of a joined host when the host agent starts.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub fn enforcement(enforcement: &Enforcement) -> String {
     }
 }
 
-/// What jobs on this machine will lack, with the remedies.
+/// Lists what jobs on this host will lack, with the remedies.
 pub fn lacking(uv: Option<&Path>, enforcement: &Enforcement, may_go_out: bool) -> Vec<String> {
     missing_uv(uv).into_iter().chain(enforcement.no_internet(may_go_out)).collect()
 }
@@ -33,7 +33,7 @@ mod tests {
         let [uv, internet] = <[String; 2]>::try_from(said).unwrap();
         assert!(uv.contains("/no/such/uv") && uv.contains("pip install uv"), "{uv}");
         assert!(internet.contains("apt install slirp4netns"), "{internet}");
-        // Any program will do for one that is there.
+        // Any existing program will do here.
         let there = Some(Path::new("/bin/sh"));
         assert_eq!(lacking(there, &enforcement, false), [""; 0], "egress is false");
         let whole = Enforcement { why_no_internet: None, ..enforcement };

@@ -1,7 +1,7 @@
-//! The calls of a joined machine to its server: HTTPS that trusts that server's own authority and nothing else.
+//! The calls of a joined host to its server, over HTTPS that trusts only that server's own authority.
 //!
-//! An authority of ours signs for one server only, so whoever shows a certificate of it is that server, whatever its address
-//! is called on this machine. That is why the name in the certificate that we ask for is always the same.
+//! Each of our authorities signs for one server only, so a peer with a certificate of it is that server, whatever its
+//! address is called on this host. That is why we always expect the same name in the certificate.
 
 use std::fmt;
 use std::io;
@@ -24,16 +24,16 @@ use rustls_pki_types::pem::PemObject;
 use crate::HostAgentError;
 use crate::relay::Upstream;
 
-/// In every certificate of ours.
+/// A name that every certificate of ours contains.
 const NAME: &str = "localhost";
-/// How long the server may hold a report before it answers.
+/// How long the server may hold a report before it replies.
 pub(crate) const SYNC_WAIT: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A certificate takes about 1 KiB.
 const CA_BYTES_MAX: usize = 64 * 1024;
 
-/// Where a server is, as this machine reaches it.
+/// The address of a server, as this host reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     host: String,
@@ -41,7 +41,7 @@ pub struct Server {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not the address of a server; it looks like https://HOST:PORT")]
+#[error("{text:?} is not the address of a server; use https://HOST:PORT")]
 pub struct BadServer {
     text: String,
 }
@@ -83,7 +83,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// Every name leads to the server.
+/// Resolves every name to the server.
 struct Leads(Server);
 
 impl Resolve for Leads {
@@ -98,17 +98,17 @@ impl Resolve for Leads {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    #[error("the server does not answer")]
+    #[error("the server does not respond")]
     Unreachable(#[from] reqwest::Error),
-    #[error("the server refuses: {message}")]
+    #[error("the server refuses this: {message}")]
     Refused { status: StatusCode, message: String },
-    #[error("the server cannot answer now (status {status})")]
+    #[error("the server cannot respond now (status {status})")]
     NotNow { status: StatusCode },
-    #[error("the server's answer makes no sense")]
+    #[error("the server's response is invalid")]
     Nonsense(#[from] BadBody),
-    #[error("the server's answer is longer than {limit} bytes")]
+    #[error("the server's response is longer than {limit} bytes")]
     TooLong { limit: usize },
-    #[error("the server answered report {answered} when asked {asked}")]
+    #[error("the server replied to report {answered} instead of {asked}")]
     OtherReport { asked: u64, answered: u64 },
 }
 
@@ -128,7 +128,7 @@ impl Client {
 
     pub async fn join(&self, request: &JoinRequest) -> Result<JoinReply, CallError> {
         let call = self.http.post(format!("{}/join", self.base)).timeout(CALL_TIMEOUT);
-        let body = serde_json::to_vec(request).expect("plain fields");
+        let body = serde_json::to_vec(request).expect("the fields are plain");
         Ok(JoinReply::parse(&answered(json(call, body), ANSWER_BYTES_MAX).await?)?)
     }
 
@@ -138,9 +138,9 @@ impl Client {
         (generation, sequence): (u64, u64),
         report: HostReport,
     ) -> Result<SyncAnswer, CallError> {
-        let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("a few seconds");
+        let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("this is a few seconds");
         let request = SyncRequest { version: VERSION, generation, sequence, wait_ms, report };
-        let body = serde_json::to_vec(&request).expect("plain fields");
+        let body = serde_json::to_vec(&request).expect("the fields are plain");
         let call = self.http.post(format!("{}/sync", self.base)).timeout(SYNC_WAIT + CALL_TIMEOUT);
         let call = call.header("x-muster-host", &card.name).bearer_auth(&card.key);
         let answer = SyncAnswer::parse(&answered(json(call, body), ANSWER_BYTES_MAX).await?)?;
@@ -151,14 +151,14 @@ impl Client {
     }
 }
 
-/// Who this machine is, and the proof.
+/// The identity of this host, and the proof of it.
 #[derive(Clone)]
 pub(crate) struct Card {
     pub name: String,
     pub key: String,
 }
 
-/// How the calls of this machine's nodes reach the server.
+/// Connects the calls of this host's nodes to the server.
 #[derive(Clone)]
 pub(crate) struct Tunnels {
     pub client: Client,
@@ -191,7 +191,8 @@ impl Upstream for Tunnels {
     }
 }
 
-/// The certificate of the server's authority, from whoever answers there: it has to be checked before it is trusted.
+/// Fetches the certificate of the server's authority from the peer at this address. It has to be checked before it is
+/// trusted.
 pub(crate) async fn offered_ca(server: &Server) -> Result<String, CallError> {
     let http = builder(server).tls_danger_accept_invalid_certs(true).build()?;
     let call = http.get(format!("{}/ca", base(server))).timeout(CALL_TIMEOUT);
@@ -208,7 +209,7 @@ fn builder(server: &Server) -> reqwest::ClientBuilder {
         .https_only(true)
         .http1_only()
         .no_proxy()
-        // A redirect would take the key elsewhere.
+        // A redirect would send the key elsewhere.
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
 }

@@ -1,5 +1,5 @@
-//! The Python environments of this machine's nodes, built here as the server builds those of its own machine. Which are wanted
-//! comes with its answers; how they stand goes with our reports.
+//! The Python environments of this host's nodes, built here just as the server builds those of its own host. The
+//! server's replies contain the wanted ones; our reports contain their states.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 
 use crate::HostAgentError;
 
-/// A build takes longer than this: then it is asked for again.
+/// A build may take longer than this; its state is then requested again.
 const HELD_MAX: Duration = Duration::from_secs(20);
-/// Of a server that says nothing about it.
+/// The time limit for a build if the server does not set one.
 const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
 const BYTES_MAX: u64 = 20 << 30;
 
@@ -57,12 +57,12 @@ impl Environments {
         })
     }
 
-    /// Where nodes find what is shown to their clusters.
+    /// The folder in which nodes find what is shown to their clusters.
     pub(crate) fn shown_dir(&self) -> &Path {
         self.store.shown_dir()
     }
 
-    /// To be made ready for the nodes of a cluster.
+    /// The store, to prepare it for the nodes of a cluster.
     pub(crate) fn store(&self) -> Store {
         self.store.clone()
     }
@@ -76,7 +76,8 @@ impl Environments {
         all.into_iter().for_each(|id| self.ask(id));
     }
 
-    /// Whatever it has come to: what has failed is tried again after a while, what is there may be gone again.
+    /// Requests the state again, whatever it was: a failed build is repeated after a while, and a finished one may have
+    /// been removed.
     fn ask(&mut self, id: Shown) {
         let Some(recipe) = self.wanted.get(&id).cloned() else { return };
         if self.asked.insert(id) {
@@ -85,12 +86,12 @@ impl Environments {
         }
     }
 
-    /// Waits for an answer; for ever if nothing was asked. May be dropped.
+    /// Waits for a result; forever if nothing was requested. May be dropped.
     pub(crate) async fn heard(&mut self) {
         let Some(heard) = self.questions.join_next().await else {
             return std::future::pending().await;
         };
-        // A question that broke off is asked again with the next list.
+        // A request that failed is repeated with the next list.
         let Ok((id, state)) = heard else { return self.asked.clear() };
         self.asked.remove(&id);
         let state = match state {
@@ -107,7 +108,7 @@ impl Environments {
         }
     }
 
-    /// How those stand that are wanted.
+    /// The states of the wanted environments.
     pub(crate) fn report(&self) -> Vec<HeldEnvironment> {
         let held = |(&(id, cluster), state): (&Shown, &EnvironmentState)| HeldEnvironment {
             id,
@@ -117,21 +118,21 @@ impl Environments {
         self.states.iter().map(held).collect()
     }
 
-    /// Removes what is too much. Only while there is no node here: nobody else knows what their jobs use.
+    /// Removes surplus environments. Only while there is no node here, because only nodes' jobs know what they use.
     pub(crate) fn tidy(&self) {
         let (wanted, clusters) = self.wanted.keys().copied().unzip();
         let store = self.store.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = store.tidy(&wanted, &clusters) {
                 let error = ErrorChain(&error);
-                tracing::warn!(%error, "environments that are too many cannot be removed");
+                tracing::warn!(%error, "cannot remove surplus environments");
             }
         });
     }
 }
 
 impl Drop for Environments {
-    /// What is being built begins again with the next host agent.
+    /// The next host agent starts unfinished builds again.
     fn drop(&mut self) {
         self.store.stop();
     }

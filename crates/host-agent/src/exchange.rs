@@ -1,7 +1,7 @@
-//! The conversation with the server: one report after the other, each answered by what is wanted.
+//! The exchange with the server: one report after the other, each answered with what is wanted.
 //!
-//! At most one report is under way, and news from this side replace it. The server answers when there is a new list, or after a
-//! while; trouble spaces reports out, for ever.
+//! At most one report is in flight, and news from this side replaces it. The server replies when there is a new list,
+//! or after a while. After errors, reports are spaced out but never stop.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::client::{CallError, Card, Client};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Between reports that are answered at once with nothing new.
+/// The interval between reports that are answered at once with nothing new.
 const PACE: Duration = Duration::from_secs(1);
 
 type Call = Pin<Box<dyn Future<Output = Result<SyncAnswer, CallError>> + Send>>;
@@ -24,14 +24,14 @@ type Call = Pin<Box<dyn Future<Output = Result<SyncAnswer, CallError>> + Send>>;
 pub(crate) struct Exchange {
     client: Client,
     card: Card,
-    /// Tells this run's reports from an earlier one's.
+    /// Distinguishes this run's reports from those of an earlier one.
     generation: u64,
-    /// Reports sent so far; their numbers start at 1.
+    /// Reports sent so far. Their numbers start at 1.
     sequence: u64,
     in_flight: Option<InFlight>,
     not_before: Instant,
     pause: Duration,
-    /// Said once, not at every try.
+    /// Whether the current problem has been logged, so that it is logged once and not at every attempt.
     is_in_trouble: bool,
 }
 
@@ -41,7 +41,7 @@ struct InFlight {
     call: Call,
 }
 
-/// The server does not know this machine.
+/// The server does not know this host.
 #[derive(Debug)]
 pub(crate) struct Stranger;
 
@@ -59,8 +59,8 @@ impl Exchange {
         }
     }
 
-    /// The next answer; tries for ever. May be dropped at any time: the next call goes on where it was, unless there are
-    /// news since.
+    /// Returns the next reply, and retries until there is one. May be dropped at any time: the next call continues
+    /// where it was, unless there is news.
     pub async fn answer(&mut self, report: &HostReport) -> Result<SyncAnswer, Stranger> {
         if self.in_flight.as_ref().is_some_and(|in_flight| in_flight.report != *report) {
             self.in_flight = None;
@@ -96,7 +96,7 @@ impl Exchange {
 
     fn on_answer(&mut self, in_flight: &InFlight, answer: &SyncAnswer) {
         if std::mem::take(&mut self.is_in_trouble) {
-            tracing::info!("the server answers again");
+            tracing::info!("the server responds again");
         }
         self.pause = PAUSE_FIRST;
         let is_old = in_flight.report.following == Some(answer.stamp);
@@ -107,7 +107,7 @@ impl Exchange {
     fn on_failure(&mut self, error: &CallError) {
         if !std::mem::replace(&mut self.is_in_trouble, true) {
             let error = ErrorChain(error);
-            tracing::warn!(%error, "no answer from the server; trying again, and nodes go on until their leases end");
+            tracing::warn!(%error, "no response from the server; retrying, and nodes continue until their leases expire");
         }
         self.not_before = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);

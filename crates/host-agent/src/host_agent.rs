@@ -1,4 +1,4 @@
-//! The loop of a joined machine: what is wanted in, nodes made and removed, what is there out.
+//! The loop of a joined host: receives what is wanted, creates and removes nodes, and reports what exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,16 +30,16 @@ use crate::join::{Member, join};
 use crate::plan::{HostAction, actions};
 use crate::{HostAgentConfig, HostAgentError, announced, relay};
 
-/// Nodes that end by themselves are noticed by looking.
+/// Nodes that end by themselves are noticed by polling.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// From one try to the next, of what went wrong.
+/// The pause before something that failed is attempted again.
 const REST: Duration = Duration::from_secs(10);
 
-/// By node.
+/// The secrets of nodes, by node.
 type Secrets = Arc<Mutex<BTreeMap<String, String>>>;
 
-/// Keeps the nodes that the server wants on this machine, until asked to end or not wanted any more. `say` is told what
-/// whoever started it should know.
+/// Keeps the nodes that the server wants on this host, until it is asked to end or the host is no longer wanted. `say`
+/// receives messages for the operator.
 pub async fn run(config: HostAgentConfig, say: impl Fn(&str)) -> Result<(), HostAgentError> {
     let mut signals = Signals::listen()?;
     let files = HostFiles::take(&config.dir)?;
@@ -48,9 +48,9 @@ pub async fn run(config: HostAgentConfig, say: impl Fn(&str)) -> Result<(), Host
         member = join(&files, &config, capacity) => member?,
         () = signals.next() => return Ok(()),
     };
-    say(&format!("this machine is host {} of {}", member.membership.name, config.server));
+    say(&format!("this host joined {} as {}", config.server, member.membership.name));
     let Member { mut membership, client, card } = member;
-    // New terms are for new nodes: the provider starts again with them, and finds the old nodes as they are.
+    // New terms apply to new nodes: the provider is restarted with them, and finds the old nodes unchanged.
     loop {
         let secrets = Secrets::default();
         let environments = Environments::open(
@@ -119,11 +119,11 @@ struct Steward<'a> {
     not_enforced: Vec<String>,
     secrets: Secrets,
     seen: Vec<Seen>,
-    /// Those of which surely nothing runs any more.
+    /// Nodes of which certainly nothing is running any more.
     ended: Vec<String>,
     answer: Option<SyncAnswer>,
     environments: Environments,
-    /// Nodes that are being made or removed.
+    /// Nodes that are being created or removed.
     busy: BTreeSet<String>,
     troubles: BTreeMap<String, Trouble>,
     tasks: JoinSet<Done>,
@@ -134,7 +134,7 @@ struct Trouble {
     rests_until: Instant,
 }
 
-/// What came of a deed.
+/// The result of an action.
 struct Done {
     node: String,
     result: Result<(), String>,
@@ -143,7 +143,7 @@ struct Done {
 impl Steward<'_> {
     async fn live(mut self, signals: &mut Signals, leaves: bool) -> Result<End, HostAgentError> {
         loop {
-            // Who does not know what there is says nothing: what a report lacks counts as gone.
+            // Without knowing what exists, no report is sent, because anything missing from it counts as deleted.
             if !self.look().await {
                 tokio::select! {
                     () = tokio::time::sleep(LOOK_EVERY) => continue,
@@ -191,7 +191,7 @@ impl Steward<'_> {
         self.answer = Some(answer);
     }
 
-    /// Says whether it could be seen what there is.
+    /// Lists the nodes. Returns false if that failed.
     async fn look(&mut self) -> bool {
         let provider = Arc::clone(&self.provider);
         let look = move || Ok((provider.seen()?, provider.ended()?));
@@ -203,9 +203,9 @@ impl Steward<'_> {
             Ok(Err(error)) => {
                 let error: ListError = error;
                 let error = ErrorChain(&error);
-                tracing::warn!(%error, "cannot look at the nodes of this machine");
+                tracing::warn!(%error, "cannot list the nodes of this host");
             }
-            Err(_) => tracing::error!("looking at the nodes of this machine is broken"),
+            Err(_) => tracing::error!("listing the nodes of this host panicked"),
         }
         false
     }
@@ -237,8 +237,8 @@ impl Steward<'_> {
 
     fn on_done(&mut self, done: Result<Done, tokio::task::JoinError>) {
         let Ok(Done { node, result }) = done else {
-            // Which one is not known, so nothing is left alone for its sake.
-            tracing::error!("making or removing a node is broken");
+            // It is unknown which node this was, so no node is treated as busy.
+            tracing::error!("creating or removing a node panicked");
             self.busy.clear();
             return;
         };
@@ -246,14 +246,14 @@ impl Steward<'_> {
         match result {
             Ok(()) => drop(self.troubles.remove(&node)),
             Err(message) => {
-                tracing::warn!(node, message, "could not be done; trying again");
+                tracing::warn!(node, message, "cannot create or remove a node; retrying");
                 let trouble = Trouble { message, rests_until: Instant::now() + REST };
                 self.troubles.insert(node, trouble);
             }
         }
     }
 
-    /// Everything that there is here, as far as it was looked at.
+    /// Everything that exists here, as of the last listing.
     fn report(&mut self) -> HostReport {
         let mut names: BTreeSet<&str> = self.seen.iter().map(|seen| seen.node.as_str()).collect();
         names.extend(self.busy.iter().map(String::as_str));
@@ -281,7 +281,7 @@ impl Steward<'_> {
     async fn end_nodes(&mut self) {
         self.answer = None;
         self.finish_deeds().await;
-        // What cannot be seen now ends by itself when its lease does.
+        // Nodes that cannot be seen now end when their leases expire.
         self.look().await;
         for Seen { node, .. } in self.seen.clone() {
             let hands = (Arc::clone(&self.provider), self.environments.store());
@@ -300,7 +300,7 @@ impl Steward<'_> {
     }
 }
 
-/// Makes what is ordered, or removes the node.
+/// Creates the requested node, or removes the node.
 fn carry_out(
     (provider, environments): (&SandboxProvider, &Store),
     node: &str,
@@ -310,7 +310,9 @@ fn carry_out(
         Some(order) => {
             tracing::info!(node, "making");
             let opened = environments.open_to(order.cluster);
-            opened.map_err(|failed| format!("no folder for its environments: {failed}"))?;
+            opened.map_err(|failed| {
+                format!("cannot open the folder of its environments: {failed}")
+            })?;
             provider.create(&order).map_err(|error| ErrorChain(&error).to_string())
         }
         None => {
@@ -320,7 +322,7 @@ fn carry_out(
     }
 }
 
-/// What a provider looks at is the name, the cluster and the size.
+/// A provider only uses the name, the cluster and the size.
 fn order(wanted: WantedNode, host: &HostName) -> NodeRequest {
     NodeRequest {
         node: NodeId(0),
@@ -372,10 +374,10 @@ fn sandbox_config(
 }
 
 fn broken() -> LinkError {
-    LinkError::Ended(std::io::Error::other("a bug of ours"))
+    LinkError::Ended(std::io::Error::other("the task panicked"))
 }
 
-/// Both are listened to, whoever started us.
+/// Handles both signals, whichever way we were started.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

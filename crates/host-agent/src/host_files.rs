@@ -1,11 +1,11 @@
-//! The folder of a joined machine.
+//! The folder of a joined host.
 //!
 //! ```text
 //! DIR/lock          held by the one host agent that runs here
-//! DIR/key           what this machine proves itself with
-//! DIR/ca.pem        whom it trusts
-//! DIR/ca-bundle.pem whom jobs on its nodes trust
-//! DIR/membership    as what it joined
+//! DIR/key           the key with which this host authenticates
+//! DIR/ca.pem        the CA that it trusts
+//! DIR/ca-bundle.pem the CAs that jobs on its nodes trust
+//! DIR/membership    its name and server
 //! DIR/sandboxes/    its nodes, as its helper keeps them; with relays/ and node-logs/
 //! ```
 
@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::HostAgentError;
 
-/// Lets a secret scanner know our keys.
+/// Allows secret scanners to recognize our keys.
 const KEY_PREFIX: &str = "mhk_";
-/// Whom jobs on its nodes trust.
+/// The CAs that jobs on its nodes trust.
 pub(crate) const CA_BUNDLE: &str = "ca-bundle.pem";
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -33,7 +33,7 @@ pub(crate) struct HostFiles {
     _lock: File,
 }
 
-/// What is known once a machine has joined.
+/// What is known once a host has joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Membership {
     pub name: HostName,
@@ -41,7 +41,7 @@ pub(crate) struct Membership {
 }
 
 impl HostFiles {
-    /// Makes the folder if it is not there, for its owner only, and keeps others out of it.
+    /// Creates the folder if it does not exist, for its owner only, and locks it.
     pub fn take(root: &Path) -> Result<HostFiles, HostAgentError> {
         let failed = |source| HostAgentError::File { path: root.to_owned(), source };
         let root = std::path::absolute(root).map_err(failed)?;
@@ -58,13 +58,14 @@ impl HostFiles {
         self.root.join(name)
     }
 
-    /// Tells what is ours on the machine from what another server or host agent made.
+    /// Distinguishes what is ours on the host from what another server or host agent created.
     pub fn instance(&self) -> String {
         let path = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         hex(&sha256(path.as_os_str().as_encoded_bytes())[..6])
     }
 
-    /// The key of this machine. It is on disk before anybody hears of it, so that a lost answer can be asked for again.
+    /// Returns the key of this host. It is on disk before it is sent, so that a request whose reply was lost can be
+    /// repeated.
     pub fn key(&self) -> Result<String, HostAgentError> {
         if let Some(key) = self.read("key")? {
             let digits = key.trim_end().strip_prefix(KEY_PREFIX).unwrap_or_default();
@@ -86,11 +87,11 @@ impl HostFiles {
     }
 
     pub fn join(&self, membership: &Membership) -> Result<(), HostAgentError> {
-        let text = serde_json::to_vec_pretty(membership).expect("plain fields");
+        let text = serde_json::to_vec_pretty(membership).expect("the fields are plain");
         self.write("membership", &text)
     }
 
-    /// The server does not know this machine: the next token starts with a new key.
+    /// Forgets the membership, because the server does not know this host: the next token starts with a new key.
     pub fn leave(&self) -> Result<(), HostAgentError> {
         for name in ["membership", "key", "ca.pem", CA_BUNDLE] {
             match std::fs::remove_file(self.path(name)) {
@@ -118,7 +119,7 @@ impl HostFiles {
         }
     }
 
-    /// As a whole or not at all, for the owner only.
+    /// Writes a file atomically, for the owner only.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), HostAgentError> {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         let written = || {
@@ -134,7 +135,7 @@ impl HostFiles {
     }
 }
 
-/// What is told of a key.
+/// Returns the digest of a key, which is what the server stores.
 pub(crate) fn digest_of(key: &str) -> KeyDigest {
     KeyDigest(sha256(key.as_bytes()))
 }

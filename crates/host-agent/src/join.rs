@@ -1,4 +1,4 @@
-//! From a token to a key of this machine's own.
+//! Exchanges a join token for a key of this host's own.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Member {
     pub card: Card,
 }
 
-/// Joins, unless this machine has; waits for as long as the server cannot be reached.
+/// Joins, unless this host has joined already. Waits for as long as the server cannot be reached.
 pub(crate) async fn join(
     files: &HostFiles,
     config: &HostAgentConfig,
@@ -61,7 +61,7 @@ pub(crate) async fn join(
     Ok(Member { membership, client, card })
 }
 
-/// The authority that the token names.
+/// Fetches the authority that the token names.
 async fn first_ca(config: &HostAgentConfig) -> Result<String, HostAgentError> {
     let token = config.token.as_ref().ok_or(HostAgentError::NoToken)?;
     let offered = patiently(async || offered_ca(&config.server).await).await?;
@@ -71,7 +71,7 @@ async fn first_ca(config: &HostAgentConfig) -> Result<String, HostAgentError> {
     }
 }
 
-/// The authority that was trusted before; with its newest certificate, if the server is there to give it.
+/// Returns the authority that was trusted before, with its newest certificate if the server can provide it.
 async fn renewed_ca(files: &HostFiles, config: &HostAgentConfig) -> Result<String, HostAgentError> {
     let damaged = || HostAgentError::Damaged { path: files.path("ca.pem") };
     let known = files.read("ca.pem")?.ok_or_else(damaged)?;
@@ -83,7 +83,8 @@ async fn renewed_ca(files: &HostFiles, config: &HostAgentConfig) -> Result<Strin
     }
 }
 
-/// The public key of the one certificate in there, as a token names it. With a second one somebody could slip in their own.
+/// Returns the public key of the only certificate in there, as a token names it. A second certificate could be an
+/// attacker's.
 fn authority(pem: &str) -> Option<String> {
     let mut found = CertificateDer::pem_slice_iter(pem.as_bytes());
     let (Some(Ok(der)), None) = (found.next(), found.next()) else { return None };
@@ -91,7 +92,7 @@ fn authority(pem: &str) -> Option<String> {
     Some(hex(&sha256(certificate.public_key().raw)))
 }
 
-/// Asks until there is an answer, if only a refusal.
+/// Retries until there is a response, even if it is a refusal.
 async fn patiently<T>(call: impl AsyncFn() -> Result<T, CallError>) -> Result<T, HostAgentError> {
     let mut is_told = false;
     loop {
@@ -103,7 +104,7 @@ async fn patiently<T>(call: impl AsyncFn() -> Result<T, CallError>) -> Result<T,
             Err(error) => {
                 if !is_told {
                     let error = ErrorChain(&error);
-                    tracing::warn!(%error, "cannot join yet; trying again");
+                    tracing::warn!(%error, "cannot join yet; retrying");
                     is_told = true;
                 }
                 tokio::time::sleep(RETRY_AFTER).await;
@@ -130,6 +131,10 @@ mod tests {
         assert_ne!(authority(&made("one", &KeyPair::generate().unwrap())).unwrap(), first);
         assert_eq!(authority("no certificate"), None);
         let another = made("one", &KeyPair::generate().unwrap());
-        assert_eq!(authority(&format!("{}{another}", made("one", &key))), None, "nobody else's");
+        assert_eq!(
+            authority(&format!("{}{another}", made("one", &key))),
+            None,
+            "only one is allowed"
+        );
     }
 }

@@ -1,14 +1,14 @@
-//! What runs on a machine that joined a server: it keeps the nodes that the server wants here, with the same walls as on the
-//! server's own machine.
+//! The host agent, which runs on a host that joined a server: it keeps the nodes that the server wants here, in the
+//! same sandboxes as on the server's own host.
 //!
-//! * `join` turns a token into a key of this machine's own; `slot` is the folder where that is kept;
-//! * `exchange` says what is held here and hears what should be; `client` is how;
-//! * `host_agent` is the loop: `plan` says what is to be made and removed, a provider does it;
-//! * `environments` builds what their jobs' Python is made of;
-//! * `relay` leads the nodes to the server.
+//! * `join` exchanges a join token for a key of this host's own; `host_files` is the folder in which that is kept;
+//! * `exchange` reports what exists here and receives what should exist, through `client`;
+//! * `host_agent` is the loop: `plan` determines what is to be created and removed, and a provider does it;
+//! * `environments` builds the Python environments of their jobs;
+//! * `relay` connects the nodes to the server.
 //!
-//! It decides nothing about jobs. Its nodes speak to the server for themselves, so what happens to them when the network is
-//! cut follows from their leases, whether anybody runs this or not.
+//! It decides nothing about jobs. Its nodes communicate with the server themselves, so what happens to them when the
+//! network is interrupted follows from their leases, whether or not this is running.
 
 mod announced;
 mod client;
@@ -34,19 +34,19 @@ pub use host_agent::run;
 #[derive(Debug, Clone)]
 pub struct HostAgentConfig {
     pub server: Server,
-    /// To join with, if this machine has not.
+    /// The token to join with, if this host has not joined yet.
     pub token: Option<JoinToken>,
-    /// What the machine is to be called.
+    /// The name of the host.
     pub name: HostName,
-    /// Where everything of it is kept.
+    /// The folder in which everything of it is kept.
     pub dir: PathBuf,
-    /// The certificates that the server may be signed by, instead of what the token says.
+    /// The CA certificates to trust for the server, instead of those that the token identifies.
     pub ca_file: Option<PathBuf>,
     /// The `muster` program that nodes run.
     pub binary: PathBuf,
-    /// What of the machine nodes see beside the usual.
+    /// Paths of the host that nodes see, besides the usual ones.
     pub shown: Vec<PathBuf>,
-    /// Where uv is, which builds Python environments; else it is looked for.
+    /// The path of uv, which builds Python environments. `None` means that it is searched for.
     pub uv: Option<PathBuf>,
     /// Whether nodes end when this is asked to end.
     pub leaves: bool,
@@ -56,23 +56,23 @@ pub struct HostAgentConfig {
 pub enum HostAgentError {
     #[error("cannot use {}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("another muster uses {}; stop it, or name another folder with --state", path.display())]
+    #[error("another muster uses {}; stop it, or choose another folder with --state", path.display())]
     Taken { path: PathBuf },
     #[error("{} is damaged; remove it and join again with a new token", path.display())]
     Damaged { path: PathBuf },
     #[error(
-        "this machine has not joined a server yet; get a token with `muster host token` on the server, and give it with --token"
+        "this host has not joined a server yet; create a token with `muster host token` on the server, and pass it with --token"
     )]
     NoToken,
     #[error(
-        "the server at {server} is not the one that the token is from: its certificate authority is another; check the \
-         address, and get a new token from that server if it is right"
+        "the server at {server} is not the one that the token is from: it has another certificate authority; check the \
+         address, and if it is right, create a new token on that server"
     )]
     Stranger { server: String },
-    #[error("the server does not let this machine in: {message}")]
+    #[error("the server refuses this host: {message}")]
     Refused { message: String },
     #[error(
-        "the server does not know this machine any more; its nodes here are ended. To join again, get a new token with \
+        "the server does not know this host any more; its nodes here are ended. To join again, create a new token with \
          `muster host token` on the server"
     )]
     Removed,
@@ -80,12 +80,12 @@ pub enum HostAgentError {
     Tls(#[source] rustls::Error),
     #[error("cannot set up the HTTP client")]
     Client(#[source] reqwest::Error),
-    #[error("cannot keep nodes apart on this machine; see `muster doctor`")]
+    #[error("cannot create sandboxes on this host; see `muster doctor`")]
     Enforcement(#[source] LinkError),
-    #[error("cannot keep Python environments on this machine")]
+    #[error("cannot store Python environments on this host")]
     Environments(#[source] StoreError),
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
-    #[error("there are no random numbers")]
+    #[error("cannot get random numbers from the system")]
     Random,
 }

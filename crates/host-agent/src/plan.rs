@@ -1,4 +1,4 @@
-//! What is to be made and removed: the difference between what is wanted and what is there.
+//! What is to be created and removed: the difference between the wanted and the existing nodes.
 
 use muster_providers::joined::protocol::WantedNode;
 use muster_sandbox::protocol::Seen;
@@ -9,7 +9,7 @@ pub(crate) enum HostAction {
     Remove(String),
 }
 
-/// `rests` says of which nodes nothing may be done now: something is being done, or went wrong a moment ago.
+/// `rests` returns true for nodes that must be left alone now, because an action is in progress or has just failed.
 pub(crate) fn actions(
     wanted: &[WantedNode],
     (seen, ended): (&[Seen], &[String]),
@@ -19,10 +19,11 @@ pub(crate) fn actions(
     let is_wanted = |name: &str| wanted.iter().any(|node| node.name == name);
     let removals = seen.iter().filter(|seen| !is_wanted(&seen.node) && !rests(&seen.node));
     let removals = removals.map(|seen| HostAction::Remove(seen.node.clone()));
-    // One that ended by itself, or with the machine, is not made again: the server hears of it, and wants another instead.
+    // A node that ended by itself, or with the host, is not created again: the server is notified, and wants another
+    // one instead.
     let is_there = |name: &String| lives(name) || ended.contains(name);
     let missing = wanted.iter().filter(|node| !is_there(&node.name) && !rests(&node.name));
-    // What goes makes room for what comes.
+    // Removals come first, because they make room for new nodes.
     removals.chain(missing.cloned().map(HostAction::Make)).collect()
 }
 

@@ -1,5 +1,6 @@
-//! The way from a node's socket to the server, on another machine. The server is told by whose socket a call came; the bytes
-//! pass as they are: the node's agent and the server see each other's certificates and secrets, and we do not.
+//! Forwards connections from a node's socket to the server on another host. The server is told from which node's socket
+//! a connection came. The bytes are forwarded unchanged: the node's agent and the server see each other's certificates
+//! and secrets, but we do not.
 
 use std::io;
 use std::sync::Arc;
@@ -10,24 +11,24 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 
-/// More callers of one node at a time wait.
+/// Further connections from one node wait.
 const CONNECTIONS_MAX: usize = 256;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A new connection to the server that is this node's.
+/// Opens a new connection to the server for this node.
 pub(crate) trait Upstream: Clone + Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send;
 
     fn open(&self, node: &Arc<str>) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-/// Serves the sockets of all nodes, each until its node is gone.
+/// Serves the sockets of all nodes, each until its node is deleted.
 pub(crate) async fn run(mut opened: mpsc::UnboundedReceiver<Opened>, way: impl Upstream) {
     while let Some(Opened { listener, node, closed, .. }) = opened.recv().await {
         let listener = match UnixListener::from_std(listener) {
             Ok(listener) => listener,
             Err(error) => {
-                tracing::error!(%error, "cannot listen for a node; it will end itself");
+                tracing::error!(%error, "cannot listen for a node; it will end by itself");
                 continue;
             }
         };
@@ -50,14 +51,14 @@ async fn accept(listener: UnixListener, node: Arc<str>, way: impl Upstream) {
                 let (node, way) = (node.clone(), way.clone());
                 tokio::spawn(async move {
                     if let Err(error) = pass_on(caller, &node, &way).await {
-                        tracing::debug!(%error, %node, "a node's call to the server broke off");
+                        tracing::debug!(%error, %node, "a node's connection to the server was interrupted");
                     }
                     drop(slot);
                 });
             }
-            // Out of descriptors, say: others have to end first.
+            // We may be out of descriptors, for example; other connections have to end first.
             Err(error) => {
-                tracing::warn!(%error, "cannot take a node's call to the server");
+                tracing::warn!(%error, "cannot accept a node's connection to the server");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -1,4 +1,4 @@
-//! What every provider must do. Panics where one does not.
+//! What every provider must do. Panics if one does not.
 
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,8 @@ pub fn request(name: &str) -> NodeRequest {
     }
 }
 
-/// `running` counts the nodes of that name that really run, seen by other means than the provider's
-/// own; `kill` ends one of them as an accident would, and is `None` for a provider that cannot tell that a node has
-/// ended.
+/// `running` counts the nodes of that name that are really running, by other means than the provider's own. `kill` ends
+/// one of them as an accident would; it is `None` for a provider that cannot detect that a node has ended.
 pub fn check(
     provider: &dyn Provider,
     running: &dyn Fn(&str) -> usize,
@@ -35,7 +34,7 @@ pub fn check(
     subject.the_same_order_twice_is_one_node();
     subject.orders_at_once_are_one_node();
     subject.deleting_one_leaves_the_others();
-    subject.what_ended_is_told(kill);
+    subject.ended_nodes_are_reported(kill);
     subject.other_names_are_refused();
 }
 
@@ -46,7 +45,7 @@ struct Subject<'a> {
 
 impl Subject<'_> {
     fn create(&self, name: &str) {
-        self.provider.create(&request(name)).expect("a node is made");
+        self.provider.create(&request(name)).expect("a node is created");
     }
 
     fn delete(&self, name: &str) {
@@ -59,15 +58,15 @@ impl Subject<'_> {
 
     fn assert_gone(&self, name: &str) {
         assert!(!self.is_listed(name), "{name} is still listed");
-        assert_eq!((self.running)(name), 0, "{name} still runs");
+        assert_eq!((self.running)(name), 0, "{name} is still running");
     }
 
-    /// A node may take a while to come up, but there is never more than one.
+    /// A node may take a while to start, but there is never more than one.
     fn wait_for_one(&self, name: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match (self.running)(name) {
-                0 => assert!(Instant::now() < deadline, "{name} does not come up"),
+                0 => assert!(Instant::now() < deadline, "{name} does not start"),
                 1 => return,
                 more => panic!("{more} nodes are called {name}"),
             }
@@ -111,7 +110,7 @@ impl Subject<'_> {
     }
 
     fn deleting_one_leaves_the_others(&self) {
-        // The one's name is the beginning of the other's.
+        // The first name is a prefix of the second.
         self.create("conformance-3");
         self.create("conformance-33");
         self.wait_for_one("conformance-33");
@@ -124,27 +123,27 @@ impl Subject<'_> {
     }
 
     fn has_ended(&self, name: &str) -> bool {
-        self.provider.ended().expect("it can look").iter().any(|ended| ended == name)
+        self.provider.ended().expect("ended nodes are listed").iter().any(|ended| ended == name)
     }
 
-    /// Only what was made and is over, and for as long as something of it is left.
-    fn what_ended_is_told(&self, kill: Option<&dyn Fn(&str)>) {
-        assert!(!self.has_ended("conformance-4"), "it never was");
+    /// Only nodes that were created and have ended are listed, for as long as something of them is left.
+    fn ended_nodes_are_reported(&self, kill: Option<&dyn Fn(&str)>) {
+        assert!(!self.has_ended("conformance-4"), "it never existed");
         self.create("conformance-4");
         self.create("conformance-44");
         self.wait_for_one("conformance-4");
         self.wait_for_one("conformance-44");
-        assert!(!self.has_ended("conformance-4"), "it runs");
+        assert!(!self.has_ended("conformance-4"), "it is running");
         if let Some(kill) = kill {
             kill("conformance-4");
             let deadline = Instant::now() + PATIENCE;
             while !self.has_ended("conformance-4") {
-                assert!(Instant::now() < deadline, "nobody tells that it has ended");
+                assert!(Instant::now() < deadline, "its end is not reported");
                 std::thread::sleep(Duration::from_millis(10));
             }
-            assert_eq!((self.running)("conformance-4"), 0, "it was told too early");
+            assert_eq!((self.running)("conformance-4"), 0, "its end was reported too early");
         }
-        assert!(!self.has_ended("conformance-44"), "the other still runs");
+        assert!(!self.has_ended("conformance-44"), "the other is still running");
         for name in ["conformance-4", "conformance-44"] {
             self.delete(name);
             self.assert_gone(name);
@@ -155,7 +154,7 @@ impl Subject<'_> {
     fn other_names_are_refused(&self) {
         let before = self.provider.list().expect("nodes are listed");
         for name in ["", "..", "../up", "a/b", "Upper", "-x", "with space"] {
-            assert!(self.provider.create(&request(name)).is_err(), "{name:?} was made");
+            assert!(self.provider.create(&request(name)).is_err(), "{name:?} was created");
             assert!(self.provider.delete(name).is_err(), "{name:?} was deleted");
         }
         assert_eq!(self.provider.list().expect("nodes are listed"), before);

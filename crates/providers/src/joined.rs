@@ -1,5 +1,5 @@
-//! Nodes on other machines that joined. A machine makes and removes them by itself, with the provider of its own; here is
-//! only waited until it says so.
+//! Nodes on joined hosts. A joined host creates and removes nodes itself, with a provider of its own; this provider
+//! only waits until it reports that.
 
 pub mod protocol;
 mod roster;
@@ -14,7 +14,7 @@ use crate::{CreateError, DeleteError, ListError, Provider, Remains, check_name};
 pub use roster::Roster;
 pub use token::{BadToken, JoinToken};
 
-/// In front of the provider of the server's own machine.
+/// Wraps the provider of the server's own host.
 pub struct Joined {
     own: Arc<dyn Provider>,
     roster: Arc<Roster>,
@@ -22,9 +22,9 @@ pub struct Joined {
 
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    #[error("host {host} has said nothing for {seconds} s, so nothing is known of node {node}")]
+    #[error("host {host} has not reported for {seconds} s, so the state of node {node} is unknown")]
     Silent { host: HostName, node: String, seconds: u64 },
-    #[error("host {host} reports, but node {node} is not as it should be after {seconds} s")]
+    #[error("host {host} reports, but node {node} is not in the desired state after {seconds} s")]
     Late { host: HostName, node: String, seconds: u64 },
     #[error("host {host} has trouble with node {node}: {trouble}")]
     Trouble { host: HostName, node: String, trouble: String },
@@ -57,20 +57,21 @@ impl Provider for Joined {
         }
     }
 
-    /// What a silent host last said that it has counts as there. What a host has and should not, it removes by itself.
+    /// The nodes in the last report of a silent host count as existing. A host removes nodes that it should not have by
+    /// itself.
     fn list(&self) -> Result<Vec<String>, ListError> {
         let mut listed = self.own.list()?;
         listed.append(&mut self.roster.held());
         Ok(listed)
     }
 
-    /// What is left on another machine stays there: its agent's log is in `node-logs` of that machine's folder.
+    /// What is left on another host is kept there: the agent's log is in `node-logs` of that host's folder.
     fn remains(&self, node_name: &str) -> Option<Remains> {
         let is_here = self.roster.home_of(node_name).is_none();
         is_here.then(|| self.own.remains(node_name)).flatten()
     }
 
-    /// Of a machine that is silent, or gone with its nodes, only the leases tell.
+    /// For a host that is silent or lost, only the leases show that its nodes have ended.
     fn ended(&self) -> Result<Vec<String>, ListError> {
         let mut ended = self.own.ended()?;
         ended.append(&mut self.roster.ended());

@@ -1,8 +1,7 @@
 //! Where nodes come from.
 //!
-//! A provider makes and removes nodes by the names that we give them, and says what is there. It
-//! decides nothing: when a node is made or removed is the core's business. Every provider passes
-//! [`conformance`].
+//! A provider creates and deletes nodes by the names that we give them, and lists the existing ones. It decides
+//! nothing: the core decides when a node is created or deleted. Every provider passes [`conformance`].
 
 #[doc(hidden)]
 pub mod conformance;
@@ -21,26 +20,26 @@ use muster_sandbox::link::LinkError;
 pub use muster_sandbox::protocol::{End, Remains};
 pub use sandboxed::{SandboxConfig, SandboxProvider};
 
-/// All calls block, some for many seconds; calls about different nodes may run side by side.
+/// All calls block, some for many seconds. Calls about different nodes may run at the same time.
 pub trait Provider: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Makes the node that `request.name` names. The same order twice makes one node.
+    /// Creates the node that `request.name` names. Repeating a request creates only one node.
     fn create(&self, request: &NodeRequest) -> Result<(), CreateError>;
 
-    /// Removes the node. `Ok` only when nothing of it is left (its processes are gone), or it never
-    /// was.
+    /// Deletes the node. Returns `Ok` only when nothing of it is left (its processes have ended), or if it never
+    /// existed.
     fn delete(&self, node_name: &str) -> Result<(), DeleteError>;
 
-    /// The names of all nodes of which anything exists now.
+    /// Lists the names of all nodes of which anything exists now.
     fn list(&self) -> Result<Vec<String>, ListError>;
 
-    /// The nodes that were made and of which surely nothing runs any more. Looks often and must be cheap; a provider
-    /// that cannot tell says none, and their leases tell later.
+    /// Lists the nodes that were created and of which certainly nothing is running any more. It is called often and
+    /// must be cheap. A provider that cannot tell returns none; their leases expire later.
     fn ended(&self) -> Result<Vec<String>, ListError>;
 
-    /// What is left of a node that is about to be deleted, for whoever wants to know what became of it; nothing if it is
-    /// elsewhere, or nothing is left.
+    /// Returns what is left of a node that is about to be deleted, for a post-mortem. `None` if it is on another host,
+    /// or nothing is left.
     fn remains(&self, node_name: &str) -> Option<Remains>;
 }
 
@@ -52,14 +51,14 @@ pub enum CreateError {
     Folder { dir: PathBuf, source: io::Error },
     #[error("cannot start {program} as the agent of node {node}")]
     Start { node: String, program: PathBuf, source: io::Error },
-    #[error("cannot make the sandbox of node {node}")]
+    #[error("cannot create the sandbox of node {node}")]
     Enforcement { node: String, source: LinkError },
     #[error("cannot listen for node {node}")]
     Relay { node: String, source: io::Error },
-    #[error("there is no address or no range of users left for node {node} on this machine")]
+    #[error("there is no address or no range of users left for node {node} on this host")]
     Full { node: String },
     #[error(
-        "node {node} needs {wanted} GPUs and {free} of this machine are free; it is tried again"
+        "node {node} needs {wanted} GPUs, but only {free} of this host are free; it is retried"
     )]
     Gpus { node: String, wanted: u32, free: usize },
     #[error(transparent)]
@@ -84,23 +83,24 @@ pub enum DeleteError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    #[error("cannot ask the helper for its nodes")]
+    #[error("cannot list the nodes of the helper")]
     Enforcement { source: LinkError },
     #[error("cannot read the folder of nodes {dir}")]
     Folder { dir: PathBuf, source: io::Error },
-    #[error("cannot look through the processes of this machine")]
+    #[error("cannot list the processes of this host")]
     Processes { source: io::Error },
 }
 
-/// Names become folders, arguments and labels, so only what our own names are made of is let
-/// through.
+/// Names become folders, arguments and labels, so only the characters of our own names are accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not a node's name: a to z, 0 to 9 and dashes, not first, at most {NAME_MAX}")]
+#[error(
+    "{name:?} is not a valid node name: use a to z, 0 to 9 and dashes, not starting with a dash, at most {NAME_MAX} characters"
+)]
 pub struct BadName {
     pub name: String,
 }
 
-/// Long enough for any cluster's name and an id, short enough for a file's name with an ending.
+/// Long enough for any cluster name with an id, and short enough for a file name with an extension.
 const NAME_MAX: usize = 128;
 
 fn check_name(name: &str) -> Result<(), BadName> {

@@ -1,8 +1,8 @@
-//! Nodes on this machine: each is a `muster agent` process with a folder of its own.
+//! Nodes on this host as plain processes: each is a `muster agent` process with a folder of its own.
 //!
-//! Nodes outlive the server: an agent has its own session, and everything that is needed to find it
-//! again is in its folder and its environment. There is no sandbox: a node is not kept within its
-//! size, and its jobs run as our own user.
+//! Nodes outlive the server: an agent has its own session, and everything that is needed to find it again is in its
+//! folder and its environment. There is no sandbox: a node is not limited to its size, and its jobs run as our own
+//! user.
 
 mod start;
 pub(crate) mod stop;
@@ -22,20 +22,19 @@ use muster_sandbox::protocol::{LOG_TAIL_MAX, Remains};
 use crate::locks::NodeLocks;
 use crate::{BadName, CreateError, DeleteError, ListError, Provider, check_name};
 
-/// From asking an agent to leave to killing it. Longer than the agent gives its jobs.
+/// The time from asking an agent to end until it is killed. Longer than the agent gives its jobs.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
 pub struct LocalConfig {
-    /// Holds one folder per node. What the agents of deleted nodes said goes to `node-logs` beside
-    /// it.
+    /// Contains one folder per node. The logs of deleted nodes' agents are moved to `node-logs` beside it.
     pub nodes_dir: PathBuf,
     /// The `muster` program.
     pub agent_binary: PathBuf,
     pub server_url: String,
     pub ca_file: PathBuf,
-    /// Has a folder for each cluster, with the Python environments that its nodes see.
+    /// Contains a folder for each cluster, with the Python environments that its nodes see.
     pub environments: Option<PathBuf>,
-    /// What the node of this name proves itself with.
+    /// Returns the secret with which the node of this name authenticates.
     pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
 }
 
@@ -47,7 +46,7 @@ pub struct Local {
 
 impl Local {
     pub fn new(config: LocalConfig) -> Local {
-        // Agents have another working folder, and their folders mark their processes.
+        // Agents have another working folder, and their folders identify their processes.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let config = LocalConfig {
             nodes_dir: absolute(config.nodes_dir),
@@ -58,7 +57,7 @@ impl Local {
         Local { config, stop_grace: STOP_GRACE, locks: NodeLocks::default() }
     }
 
-    /// How long an agent has to stop its jobs and leave before it is killed.
+    /// Sets how long an agent has to stop its jobs and end before it is killed.
     pub fn with_stop_grace(self, stop_grace: Duration) -> Local {
         Local { stop_grace, ..self }
     }
@@ -93,7 +92,7 @@ impl Provider for Local {
         let dir = &self.config.nodes_dir;
         let mut names =
             folders(dir).map_err(|source| ListError::Folder { dir: dir.clone(), source })?;
-        // A node whose folder someone took away still runs.
+        // A node whose folder was removed is still running.
         names.extend(kin::nodes_alive(dir).map_err(|source| ListError::Processes { source })?);
         Ok(names.into_iter().filter(|name| check_name(name).is_ok()).collect())
     }
@@ -106,7 +105,7 @@ impl Provider for Local {
         Some(Remains { disk_free_bytes, log, ..Remains::default() })
     }
 
-    /// What a job started may outlive its agent here, so its end proves nothing.
+    /// Processes of a job may outlive the agent here, so its end proves nothing.
     fn ended(&self) -> Result<Vec<String>, ListError> {
         Ok(Vec::new())
     }

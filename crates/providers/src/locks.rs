@@ -1,4 +1,4 @@
-//! One call at a time for each node; calls about different nodes do not wait for each other.
+//! One call at a time for each node. Calls about different nodes do not wait for each other.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,14 @@ impl NodeLocks {
         NodeLock { locks: self, name }
     }
 
-    /// `None` if somebody has it.
+    /// Returns `None` if another call holds the lock.
     pub(crate) fn try_take<'a>(&'a self, name: &'a str) -> Option<NodeLock<'a>> {
         let is_free = self.lock().insert(name.to_owned());
-        // A turn that is not ours must not even be made: it would be given back.
+        // A lock that is not ours must not even be constructed, because dropping it would release it.
         is_free.then(|| NodeLock { locks: self, name })
     }
 
-    /// Every change to the set is a single call, so a panic elsewhere leaves it whole.
+    /// Every change to the set is a single call, so a panic elsewhere leaves it consistent.
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,7 +52,7 @@ mod tests {
         let locks = NodeLocks::default();
         let first = locks.take("a");
         assert!(locks.try_take("a").is_none());
-        assert!(locks.try_take("a").is_none(), "asking does not give it back");
+        assert!(locks.try_take("a").is_none(), "a failed attempt does not release it");
         assert!(locks.try_take("b").is_some());
         drop(first);
         assert!(locks.try_take("a").is_some());

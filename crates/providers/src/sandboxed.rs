@@ -1,5 +1,5 @@
-//! Nodes on this machine in a sandbox: each has its own address, users, processes and limits, and runs the same agent as
-//! anywhere. The walls are made by a helper; this is who tells it which.
+//! Nodes on this host in sandboxes: each has its own address, users, processes and limits, and runs the same agent as
+//! anywhere. A helper creates the sandboxes; this provider instructs it.
 
 pub mod gpus;
 mod machine;
@@ -33,30 +33,30 @@ pub use machine::Machine;
 pub use relays::{Opened, Sockets};
 use slots::{Elsewhere, NoSlot, SlotRequest, Slots};
 
-/// From asking a node to leave to killing it. Longer than its agent gives its jobs.
+/// The time from asking a node to end until it is killed. Longer than its agent gives its jobs.
 const STOP_GRACE: Duration = Duration::from_secs(15);
-/// What was killed is gone in an instant, unless it waits in the kernel, for a disk say.
+/// A killed process ends at once, unless it is blocked in the kernel, for example by a disk.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
-/// Processes and threads of a node, for each of its cores and once more.
+/// Processes and threads of a node, for each of its cores plus one.
 const PIDS_PER_CORE: u32 = 2048;
 
 pub struct SandboxConfig {
     pub link: Link,
-    /// What the node of this name proves itself with.
+    /// Returns the secret with which the node of this name authenticates.
     pub node_secret: Box<dyn Fn(&str) -> String + Send + Sync>,
     pub relays: Box<dyn Relays>,
     pub machine: Machine,
     /// Whether nodes may reach more than their cluster and the server.
     pub has_internet: bool,
-    /// Whether a node may have fewer GPUs than its size, where others have them.
+    /// Whether a node may have fewer GPUs than its size if others are using them.
     pub over_commit: bool,
     /// Whether jobs share their node's sandbox instead of having one each.
     pub jobs_share: bool,
-    /// The most that a job may write to its folder, where the disk has that much.
+    /// The most that a job may write to its folder, if the disk has that much.
     pub job_disk_bytes: u64,
 }
 
-/// The command that starts a helper like this.
+/// Returns the command that starts such a helper.
 pub fn helper_command(helper: &HelperConfig) -> Vec<OsString> {
     let mut command: Vec<OsString> = vec![helper.binary.clone().into(), "helper".into()];
     for (flag, value) in [
@@ -84,28 +84,28 @@ pub fn helper_command(helper: &HelperConfig) -> Vec<OsString> {
     command
 }
 
-/// The sockets on which nodes find the server.
+/// The sockets through which nodes reach the server.
 pub trait Relays: Send + Sync {
-    /// Listens for the node of this name; what it said before it said nothing.
+    /// Listens for the node of this name, replacing any earlier socket.
     fn open(&self, node: &str, address: Ipv4Addr) -> io::Result<()>;
     fn close(&self, node: &str);
 }
 
 pub struct SandboxProvider {
     config: SandboxConfig,
-    /// Nodes should reach the internet, and this machine lacks what that takes.
+    /// Nodes should have internet access, but this host lacks what is needed.
     lacks_internet: bool,
-    /// Where the helper keeps the nodes; only their records are read here.
+    /// Where the helper keeps the nodes. Only their records are read here.
     nodes_dir: PathBuf,
     stop_grace: Duration,
     locks: NodeLocks,
     slots: Mutex<Slots>,
-    /// Nodes that have ended and whose disks were given back.
+    /// Nodes that have ended and whose disks were freed.
     emptied: Mutex<BTreeSet<String>>,
 }
 
 impl SandboxProvider {
-    /// Finds what is there already, and opens its way to the server again.
+    /// Finds existing nodes, and opens their access to the server again.
     pub fn start(mut config: SandboxConfig) -> Result<(SandboxProvider, Enforcement), LinkError> {
         let enforcement = config.link.enforcement()?;
         let lacks_internet = config.has_internet && enforcement.why_no_internet.is_some();
@@ -115,7 +115,7 @@ impl SandboxProvider {
             let Some(slot) = slot else { continue };
             let opened = address_of(&slot).and_then(|address| config.relays.open(&node, address));
             if is_alive && let Err(error) = opened {
-                tracing::error!(node, %error, "cannot listen for a node; it will end itself");
+                tracing::error!(node, %error, "cannot listen for a node; it will end by itself");
             }
             slots.keep(&node, slot);
         }
@@ -135,7 +135,7 @@ impl SandboxProvider {
         Ok((sandboxed, enforcement))
     }
 
-    /// All nodes of which anything exists now, and whether they live.
+    /// Lists all nodes of which anything exists now, and whether they are alive.
     pub fn seen(&self) -> Result<Vec<Seen>, ListError> {
         self.config.link.list().map_err(|source| ListError::Enforcement { source })
     }
@@ -144,7 +144,7 @@ impl SandboxProvider {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a node of this order is. One that was promised GPUs gets them or waits, unless this machine promises more
+    /// Assigns the slot of a node. A node that was promised GPUs gets them or waits, unless this host promises more
     /// than it has.
     fn slot(&self, request: &NodeRequest, elsewhere: &Elsewhere) -> Result<NodeSlot, CreateError> {
         let all = self.config.machine.gpus.iter().map(|gpu| gpu.number);
@@ -161,12 +161,17 @@ impl SandboxProvider {
         )?;
         let there = slot.gpus.len();
         if there as u64 != u64::from(gpus) {
-            tracing::warn!(node = node(), there, of = gpus, "a node has not all GPUs of its size");
+            tracing::warn!(
+                node = node(),
+                there,
+                of = gpus,
+                "a node does not have all GPUs of its size"
+            );
         }
         Ok(slot)
     }
 
-    /// Those of these GPUs, if all are known.
+    /// The UUIDs of these GPUs, if all are known.
     fn uuids(&self, numbers: &[u16]) -> Vec<String> {
         let uuid = |number: &u16| {
             let gpu = self.config.machine.gpus.iter().find(|gpu| gpu.number == *number)?;
@@ -175,26 +180,26 @@ impl SandboxProvider {
         numbers.iter().map(uuid).collect::<Option<Vec<String>>>().unwrap_or_default()
     }
 
-    /// Waits for the end of the node's first process, and with it of everything in the node.
+    /// Waits for the end of the node's first process, with which everything in the node has ended.
     fn has_ended(&self, node: &str, within: Duration) -> io::Result<bool> {
         let record = Identity::read(&self.nodes_dir.join(node).join("init"))?;
         record.map_or(Ok(true), |init| init.wait(within))
     }
 
-    /// Gives back the disks of nodes that have ended, at once. Removing the rest of a node waits for a commit, and the store may
-    /// need this very space to make one.
+    /// Frees the disks of nodes that have ended, at once. Removing the rest of a node waits for a commit, and the store
+    /// may need this very space for one.
     fn empty(&self, ended: &[String]) {
         let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
         emptied.retain(|node| ended.contains(node));
         for node in ended {
-            // A node that another call is making or removing is left to that call.
+            // A node that another call is creating or removing is left to that call.
             let Some(_lock) = self.locks.try_take(node) else { continue };
             if emptied.contains(node) {
                 continue;
             }
             match self.config.link.empty(node) {
                 Ok(()) => drop(emptied.insert(node.clone())),
-                Err(error) => tracing::warn!(node, %error, "cannot give back a node's disk"),
+                Err(error) => tracing::warn!(node, %error, "cannot free a node's disk"),
             }
         }
     }
@@ -227,7 +232,7 @@ impl SandboxProvider {
     }
 }
 
-/// What a node of this size may use, and never more than the machine has.
+/// What a node of this size may use, which is never more than the host has.
 fn limits(size: Capacity, machine: &Machine) -> Limits {
     let cores = size.vcpus.clamp(1, machine.cores.max(1));
     let memory = size.memory_mb.saturating_mul(1024 * 1024);
@@ -238,11 +243,11 @@ fn limits(size: Capacity, machine: &Machine) -> Limits {
     }
 }
 
-/// Servers on one machine begin in different places, and so seldom try what another one's nodes have.
+/// Servers on one host start with different numbers, so they rarely choose what another server's nodes have.
 fn first_users(nodes_dir: &Path) -> u16 {
     let mut hasher = std::hash::DefaultHasher::new();
     nodes_dir.hash(&mut hasher);
-    u16::try_from(hasher.finish() % u64::from(NODES_MAX)).expect("less than a u16")
+    u16::try_from(hasher.finish() % u64::from(NODES_MAX)).expect("this is less than a u16")
 }
 
 fn address_of(slot: &NodeSlot) -> io::Result<Ipv4Addr> {
@@ -261,7 +266,7 @@ impl Provider for SandboxProvider {
         loop {
             let slot = self.slot(request, &elsewhere)?;
             let Err(taken) = self.make(request, slot.clone())? else { return Ok(()) };
-            // Nodes of another server have it. There is less to choose from each time, so this ends.
+            // Nodes of another server hold it. There is less to choose from each time, so this loop ends.
             elsewhere.add(&slot, taken);
             self.slots().free(&request.name);
         }
@@ -294,14 +299,14 @@ impl Provider for SandboxProvider {
         examined.inspect_err(|error| tracing::warn!(node_name, %error, "no post-mortem")).ok()
     }
 
-    /// The kernel ends a node's first process after everything else in the node, so its end is theirs.
+    /// The kernel ends a node's first process after everything else in the node, so its end is the end of the node.
     fn ended(&self) -> Result<Vec<String>, ListError> {
         let dir = &self.nodes_dir;
         let failed = |source| ListError::Folder { dir: dir.clone(), source };
         let mut ended = Vec::new();
         for entry in std::fs::read_dir(dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // Without a record it is not made yet, or nearly removed.
+            // Without a record, the node has not been created yet or is nearly removed.
             let init = Identity::read(&entry.path().join("init")).map_err(failed)?;
             if init.is_some_and(|init| init.has_surely_ended()) {
                 ended.extend(entry.file_name().into_string());
@@ -309,7 +314,7 @@ impl Provider for SandboxProvider {
                 && let Ok(node) = entry.file_name().into_string()
                 && let Err(error) = self.config.link.refill(&node)
             {
-                tracing::warn!(node, %error, "cannot fill a node's disk again");
+                tracing::warn!(node, %error, "cannot restore the space of a node's disk");
             }
         }
         self.empty(&ended);

@@ -1,7 +1,8 @@
-//! Whom clients on this machine and jobs on its nodes trust: the public CAs of the machine, and the server's own.
+//! The certificates that clients on this host and jobs on its nodes trust: the public CAs of the host, and the server's
+//! own.
 //!
-//! `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` replace a client's own list; with our CA alone a
-//! user's script could no longer reach the public internet.
+//! `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` replace a client's own list; with our CA alone a user's script could no
+//! longer reach the public internet.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -13,7 +14,7 @@ use rustls_pki_types::pem::PemObject as _;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Public lists are about 250 KiB; this leaves room and still bounds what is read.
+/// Public lists take about 250 KiB; this leaves room and still limits what is read.
 const SOURCE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Where distributions keep the public CAs: Debian, Fedora and RHEL, openSUSE, Alpine and macOS.
@@ -24,16 +25,17 @@ const SYSTEM_FILES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// What a bundle is to hold.
+/// The contents of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     pub content: String,
-    /// The file that the public CAs were taken from; none when the bundle holds only our CA.
+    /// The file that the public CAs were taken from. `None` if the bundle contains only our CA.
     pub public_from: Option<PathBuf>,
     pub public_count: usize,
 }
 
-/// For the file `path`, with the public CAs from the first usable of `SSL_CERT_FILE` and the system's files.
+/// Creates a bundle for the file `path`, with the public CAs from the first usable of `SSL_CERT_FILE` and the system's
+/// files.
 pub fn bundle(path: &Path, ca_pem: &str) -> Bundle {
     let from_env = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     let sources: Vec<PathBuf> =
@@ -56,10 +58,10 @@ fn bundle_from(path: &Path, ca_pem: &str, sources: &[PathBuf]) -> Bundle {
     Bundle { content, public_from, public_count: certificates.len() }
 }
 
-/// The certificates of a file, without ours. An unusable file has none: it is the caller's
-/// environment, not our state, and the next source may do.
+/// Returns the certificates of a file, without ours. An unusable file has none: it belongs to the caller's environment,
+/// not to our state, and the next source may work.
 fn public_certificates(source: &Path, bundle: &Path, ca_pem: &str) -> Vec<String> {
-    // Clients are told to set SSL_CERT_FILE to our bundle, and may start the server with it.
+    // Clients set SSL_CERT_FILE to our bundle, and may start the server with it.
     if fs::canonicalize(source).ok() == fs::canonicalize(bundle).ok() {
         return Vec::new();
     }
@@ -75,15 +77,15 @@ fn public_certificates(source: &Path, bundle: &Path, ca_pem: &str) -> Vec<String
     blocks
 }
 
-/// Only whole certificates are taken: a private key in such a file must not become public, and
-/// one broken block makes OpenSSL refuse a whole bundle.
+/// Only complete certificates are taken: a private key in such a file must not become public, and OpenSSL refuses a
+/// whole bundle because of one broken block.
 pub fn certificate_blocks(text: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut rest = text;
     while let Some(end) = rest.find(END) {
         let (front, after) = rest.split_at(end + END.len());
         rest = after;
-        // The last beginning before the end: an earlier one belongs to a block that was cut off.
+        // The last beginning before the end; an earlier one belongs to a truncated block.
         let Some(begin) = front.rfind(BEGIN) else {
             continue;
         };

@@ -164,7 +164,7 @@ fn a_host_that_is_drained_is_empty_and_one_that_is_removed_ends() {
     assert_eq!(pair.machine.nodes(), [""; 0], "new nodes are made elsewhere");
     assert_eq!(pair.site.run(&["host", "remove", "--yes", "box"]).code, 0);
     assert_eq!(pair.machine.ended(), 1);
-    assert!(pair.machine.says("does not know this machine any more"));
+    assert!(pair.machine.says("does not know this host any more"));
     assert!(!pair.machine.state().join("key").exists());
 }
 

@@ -1,5 +1,5 @@
-//! What a joined machine and the server say to each other. Each says everything that it holds or wants; nothing here is a
-//! command, so every message may be lost or said twice.
+//! The messages between a joined host and the server. Each contains everything that the sender has or wants; none is a
+//! command, so every message may be lost or repeated.
 
 use std::fmt;
 
@@ -10,41 +10,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::check_name;
 
-/// Fields that are not known are passed over; a message that means something else has another version.
+/// Unknown fields are ignored; a message with another meaning has another version.
 pub const VERSION: u32 = 1;
-/// What a host's connection becomes when it is to be one of its nodes'.
+/// The protocol to which a host's connection is upgraded in order to forward for one of its nodes.
 pub const RELAY: &str = "muster-relay";
-/// Of what a host sends. A node takes about 100 bytes in it.
+/// The largest message from a host. A node takes about 100 bytes in it.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
-/// Of what it is answered.
+/// The largest reply.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Of one machine, as its helper has it.
+/// The nodes of one host, as limited by its helper.
 pub const NODES_MAX: usize = muster_sandbox::protocol::NODES_MAX as usize;
-/// Of what went wrong, in characters.
+/// The longest error message, in characters.
 pub const TROUBLE_MAX: usize = 1000;
 /// There are fewer things to enforce.
 const NOT_ENFORCED_MAX: usize = 16;
 const SECRET_BYTES_MAX: usize = 1024;
-/// Python environments that are wanted of one host at a time.
+/// Python environments that are wanted on one host at a time.
 pub const ENVIRONMENTS_MAX: usize = 100;
-/// Of what was said about one that cannot be built.
+/// The most lines of output about an environment that cannot be built.
 const SAID_MAX: usize = 20;
 
-/// The first word: a ticket's secret against a name and a key of one's own.
+/// The first request: exchanges the secret of a join token for a name and a key of the host's own.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
     pub version: u32,
     pub secret: String,
     pub name: HostName,
     pub capacity: Capacity,
-    /// Of the key that the host made. The key itself comes only with what it proves.
+    /// The digest of the key that the host created. The key itself is sent only to authenticate later requests.
     pub key: KeyDigest,
 }
 
-/// What a host is told about the server, and how its nodes are to be.
+/// What a host needs to know about the server and the settings of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// What the server calls itself: in a node, this name and port lead to it.
+    /// The server's name for itself. In a node, this name and port lead to it.
     pub url: String,
     /// Whether nodes may reach more than their cluster and the server.
     pub has_internet: bool,
@@ -57,12 +57,12 @@ pub struct Terms {
     pub environments: EnvironmentTerms,
 }
 
-/// How Python environments are built there.
+/// How Python environments are built on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvironmentTerms {
-    /// What one build may take.
+    /// The time limit of one build, in seconds.
     pub build_within_s: u64,
-    /// What all of them may take on disk.
+    /// The disk space that all of them may use.
     pub bytes_max: u64,
     /// The indexes that recipes may name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -75,7 +75,7 @@ pub struct JoinReply {
     pub terms: Terms,
 }
 
-/// Which list of wanted nodes: of which run of the server, and the how manyth for this host.
+/// Identifies a list of wanted nodes: by the run of the server, and its number for this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     pub run: u64,
@@ -85,26 +85,26 @@ pub struct Stamp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncRequest {
     pub version: u32,
-    /// Which run of the host agent this is.
+    /// Identifies the run of the host agent.
     pub generation: u64,
-    /// Of the reports of one run, a later one has a higher number.
+    /// Increases with the reports of one run.
     pub sequence: u64,
     pub wait_ms: u64,
     pub report: HostReport,
 }
 
-/// Everything that a host holds.
+/// Everything that a host has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
-    /// The list that it goes by: it does nothing any more for the sake of an older one.
+    /// The list that the host follows: it does nothing any more because of an older one.
     pub following: Option<Stamp>,
     pub capacity: Capacity,
-    /// What its nodes do not enforce, each in words.
+    /// Descriptions of what its nodes do not enforce.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_enforced: Vec<String>,
-    /// Those of which anything exists, or is being made or removed.
+    /// Nodes of which anything exists, or that are being created or removed.
     pub nodes: Vec<HeldNode>,
-    /// How those environments stand that it was last asked for.
+    /// The states of the environments that were last requested from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environments: Vec<HeldEnvironment>,
 }
@@ -112,7 +112,7 @@ pub struct HostReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldEnvironment {
     pub id: RecipeId,
-    /// Whose nodes see it.
+    /// The cluster whose nodes see it.
     #[serde(default = "no_cluster")]
     pub cluster: ClusterId,
     pub state: EnvironmentState,
@@ -121,7 +121,7 @@ pub struct HeldEnvironment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EnvironmentState {
-    /// With what the user should know of it.
+    /// Ready, with notes for the user.
     Ready {
         notes: Vec<String>,
     },
@@ -152,10 +152,10 @@ impl EnvironmentState {
 pub struct HeldNode {
     pub name: String,
     pub is_alive: bool,
-    /// It was made, and of it surely nothing runs any more. It is not made again.
+    /// The node was created, and certainly nothing of it is running any more. It is not created again.
     #[serde(default)]
     pub has_ended: bool,
-    /// Why it could not be made, or removed.
+    /// Why it could not be created or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -165,9 +165,9 @@ pub struct SyncAnswer {
     pub sequence: u64,
     pub stamp: Stamp,
     pub terms: Terms,
-    /// Everything that the host should hold, and nothing else.
+    /// Everything that the host should have, and nothing else.
     pub nodes: Vec<WantedNode>,
-    /// Environments that jobs on its nodes wait for, or waited for lately.
+    /// Environments that jobs on its nodes are waiting for, or were waiting for recently.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environments: Vec<WantedEnvironment>,
 }
@@ -181,7 +181,7 @@ pub struct WantedEnvironment {
     pub recipe: Recipe,
 }
 
-/// Of a machine with a version that showed everything to all.
+/// The cluster of an environment on a host whose older version showed everything to all clusters.
 pub(super) fn no_cluster() -> ClusterId {
     ClusterId(0)
 }
@@ -191,25 +191,25 @@ pub struct WantedNode {
     pub name: String,
     pub cluster: ClusterId,
     pub capacity: Capacity,
-    /// What the node proves itself with.
+    /// The secret with which the node authenticates.
     pub secret: String,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum BadBody {
-    #[error("this is no message of the exchange between hosts and their server")]
+    #[error("this is not a valid message between a host and its server")]
     NotOurs(#[source] serde_json::Error),
     #[error(
-        "this is version {got} of the exchange, and here is version {VERSION}; run the same muster on both machines"
+        "this is version {got} of the protocol, but this side has version {VERSION}; run the same muster on both hosts"
     )]
     Version { got: u32 },
-    #[error("there are {got} nodes in it; a host has at most {NODES_MAX}")]
+    #[error("the message has {got} nodes; a host has at most {NODES_MAX}")]
     TooMany { got: usize },
-    #[error("there is a node without a good name in it: {0}")]
+    #[error("the message has a node without a valid name: {0}")]
     Name(#[from] crate::BadName),
-    #[error("the secret has {got} bytes; it has 1 to {SECRET_BYTES_MAX}")]
+    #[error("the secret has {got} bytes; it must have 1 to {SECRET_BYTES_MAX}")]
     Secret { got: usize },
-    #[error("a node is in it twice")]
+    #[error("the message has a node twice")]
     Twice,
 }
 
@@ -264,7 +264,7 @@ impl JoinReply {
     }
 }
 
-/// In one line that is fit for a log and a list.
+/// Shortens an error message to one line that is fit for a log and a list.
 pub fn told(trouble: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     trouble.chars().take(TROUBLE_MAX).map(plain).collect()
@@ -293,7 +293,7 @@ fn check_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Result<(), 
     Ok(())
 }
 
-/// Secrets are for the wire only.
+/// Secrets must not appear in debug output.
 impl fmt::Debug for JoinRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinRequest").field("name", &self.name).finish_non_exhaustive()

@@ -1,7 +1,7 @@
-//! What joined machines should hold and what they say that they hold.
+//! What joined hosts should have, and what they report that they have.
 //!
-//! What they should hold follows from committed nodes alone; a server that starts again finds it again. What they said is
-//! not kept: after a start nothing is known of a host until it reports.
+//! What they should have follows from committed nodes alone, so a server that restarts finds it again. Their reports
+//! are not stored: after a start nothing is known about a host until it reports.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,16 @@ use super::protocol::{
     ENVIRONMENTS_MAX, EnvironmentState, HeldNode, Stamp, SyncRequest, WantedEnvironment, no_cluster,
 };
 
-/// What a node may take from being wanted to being there, and from not being wanted to being gone. Both are longer
-/// than what a host's own provider takes for it.
+/// How long a node may take to be created, and to be removed. Both are longer than a host's own provider takes.
 const MADE_WITHIN: Duration = Duration::from_secs(90);
 const GONE_WITHIN: Duration = Duration::from_secs(60);
-/// Nobody waits for an environment that was not asked for in this.
+/// An environment that was not requested for this long is no longer wanted.
 const ASKED_WITHIN: Duration = Duration::from_secs(120);
 
 pub struct Roster {
-    /// Tells lists of this run of the server from those of an earlier one.
+    /// Distinguishes lists of this run of the server from those of an earlier one.
     run: u64,
-    /// A host reports several times in this. After this long it is not there.
+    /// A host reports several times within this time. After this long it counts as absent.
     silence_max: Duration,
     started: Instant,
     inner: Mutex<Inner>,
@@ -37,13 +36,13 @@ pub struct Roster {
 #[derive(Default)]
 struct Inner {
     hosts: BTreeMap<HostName, Entry>,
-    /// Where every node of a joined host is, also one that is being deleted.
+    /// The host of every node on a joined host, including nodes that are being deleted.
     homes: BTreeMap<Arc<str>, HostName>,
 }
 
 struct Entry {
     wanted: BTreeMap<Arc<str>, NodeRequest>,
-    /// Environments that were asked for, and when last.
+    /// Environments that were requested, and when last.
     environments: BTreeMap<(RecipeId, ClusterId), (Recipe, Instant)>,
     /// Counts the lists.
     news: watch::Sender<u64>,
@@ -52,7 +51,7 @@ struct Entry {
 }
 
 struct Heard {
-    /// The run of the host agent, and which of its reports.
+    /// The run of the host agent, and the number of its report.
     number: (u64, u64),
     following: Option<u64>,
     not_enforced: Vec<String>,
@@ -75,7 +74,7 @@ impl Roster {
         Roster { run, silence_max, started, inner: Mutex::default(), heard }
     }
 
-    /// Starts from all nodes that there are.
+    /// Starts from all existing nodes.
     pub fn reset<'a>(&self, nodes: impl Iterator<Item = &'a Node>) {
         let mut inner = self.lock();
         inner.homes.clear();
@@ -95,7 +94,7 @@ impl Roster {
         self.heard.notify_all();
     }
 
-    /// Takes in what became of a node.
+    /// Records a change of a node.
     pub fn update(&self, node: &Node) {
         if node.host.is_local() {
             return;
@@ -120,7 +119,7 @@ impl Roster {
         self.heard.notify_all();
     }
 
-    /// Everything that the host should hold.
+    /// Lists everything that the host should have.
     pub fn wanted(&self, host: &HostName) -> (Stamp, Vec<NodeRequest>) {
         let mut inner = self.lock();
         let entry = inner.hosts.entry(host.clone()).or_default();
@@ -128,7 +127,7 @@ impl Roster {
         (stamp, entry.wanted.values().cloned().collect())
     }
 
-    /// The environments that jobs on its nodes wait for.
+    /// Lists the environments that jobs on its nodes are waiting for.
     pub fn wanted_environments(&self, host: &HostName) -> Vec<WantedEnvironment> {
         let inner = self.lock();
         let entry = inner.hosts.get(host);
@@ -139,7 +138,7 @@ impl Roster {
         all.map(wanted).collect()
     }
 
-    /// Has a host build an environment, if it has not, and show it to a cluster; says how it stands with it.
+    /// Makes a host build an environment, if it has not yet, and show it to a cluster. Returns its state.
     pub fn environment(
         &self,
         host: &HostName,
@@ -153,7 +152,7 @@ impl Roster {
             |_: &(RecipeId, ClusterId), (_, at): &mut (Recipe, Instant)| now - *at < ASKED_WITHIN;
         entry.environments.retain(is_asked);
         let is_new = !entry.environments.contains_key(&id);
-        // Who asks for one too many asks again.
+        // A request beyond the limit is repeated later.
         if !is_new || entry.environments.len() < ENVIRONMENTS_MAX {
             entry.environments.insert(id, (recipe.clone(), now));
         }
@@ -161,25 +160,25 @@ impl Roster {
             entry.news.send_modify(|count| *count += 1);
         }
         let heard = entry.heard.as_ref().and_then(|heard| {
-            // A host of an earlier version shows what it has to all clusters, and names none.
+            // A host of an earlier version shows its environments to all clusters, and names none.
             let shown_to_all = (id.0, no_cluster());
             heard.environments.get(&id).or_else(|| heard.environments.get(&shown_to_all))
         });
-        // What it said before it was asked is of another time.
+        // A report from before the request is outdated.
         heard.filter(|_| !is_new).cloned().unwrap_or(EnvironmentState::Building)
     }
 
-    /// Tells of every new list for this host.
+    /// Notifies of every new list for this host.
     pub fn news_of(&self, host: &HostName) -> watch::Receiver<u64> {
         self.lock().hosts.entry(host.clone()).or_default().news.subscribe()
     }
 
-    /// A host has just joined: it is not silent, though it has not said yet what it holds.
+    /// Records that a host has just joined: it is not silent, although it has not reported yet what it has.
     pub fn meet(&self, host: &HostName, now: Instant) {
         self.lock().hosts.entry(host.clone()).or_default().met = Some(now);
     }
 
-    /// Takes in what a host says that it holds, unless it has said something newer.
+    /// Records a report of a host, unless there is a newer one.
     pub fn hear(&self, host: &HostName, request: &SyncRequest, now: Instant) {
         let SyncRequest { generation, sequence, report, .. } = request;
         let number = (*generation, *sequence);
@@ -205,20 +204,21 @@ impl Roster {
         self.heard.notify_all();
     }
 
-    /// Whether the host has neither joined nor said anything for too long; nobody is silent for longer than the server
-    /// runs.
+    /// Returns true if the host has neither joined nor reported for too long. No host is silent for longer than the
+    /// server has been running.
     pub fn is_silent(&self, host: &HostName, now: Instant) -> bool {
         self.silence(&self.lock(), host, now) >= self.silence_max
     }
 
-    /// What the nodes of this host do not enforce, as it says.
+    /// What the nodes of this host do not enforce, according to its report.
     pub fn not_enforced(&self, host: &HostName) -> Vec<String> {
         let inner = self.lock();
         let heard = inner.hosts.get(host).and_then(|entry| entry.heard.as_ref());
         heard.map(|heard| heard.not_enforced.clone()).unwrap_or_default()
     }
 
-    /// The nodes of joined hosts that are there, for all we know: as their hosts say, or as long as those have not said.
+    /// The nodes of joined hosts that exist as far as we know: according to their hosts, or all of them until those
+    /// have reported.
     pub fn held(&self) -> Vec<String> {
         let inner = self.lock();
         let is_held = |(name, host): &(&Arc<str>, &HostName)| {
@@ -228,7 +228,8 @@ impl Roster {
         inner.homes.iter().filter(is_held).map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The nodes of joined hosts that have ended, as their hosts say. A name is never used again, so it stays true.
+    /// The nodes of joined hosts that have ended, according to their hosts. A name is never reused, so this remains
+    /// true.
     pub fn ended(&self) -> Vec<String> {
         let inner = self.lock();
         let has_ended = |(name, host): &(&Arc<str>, &HostName)| {
@@ -239,16 +240,15 @@ impl Roster {
         inner.homes.iter().filter(has_ended).map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The joined host that has this node. Only our own records say so: what a host makes up is about nobody's node but its
-    /// own.
+    /// The joined host of this node. Only our own records are used, so a host cannot affect the nodes of another.
     pub fn home_of(&self, node: &str) -> Option<HostName> {
         self.lock().homes.get(node).cloned()
     }
 
-    /// Waits until the host says that the node lives, or did.
+    /// Waits until the host reports that the node is alive, or was.
     pub(super) fn wait_made(&self, host: &HostName, node: &str) -> Result<(), HostError> {
         self.wait(host, node, MADE_WITHIN, |entry| {
-            // Nobody wants it any more, so nobody waits for it; its removal is on its way.
+            // The node is no longer wanted, so nothing waits for it; it is being removed.
             if !entry.wanted.contains_key(node) {
                 return Some(Ok(()));
             }
@@ -265,7 +265,7 @@ impl Roster {
         })
     }
 
-    /// Waits until the host, knowing that the node is not wanted, says that it has nothing of it.
+    /// Waits until the host, having received the list without the node, reports that nothing of it is left.
     pub(super) fn wait_gone(&self, host: &HostName, node: &str) -> Result<(), HostError> {
         let since = self.wanted(host).0.count;
         self.wait(host, node, GONE_WITHIN, |entry| {
@@ -311,7 +311,7 @@ impl Roster {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every update is whole before anything in it could panic.
+        // Every update is complete before anything in it could panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -323,7 +323,7 @@ impl Entry {
     }
 }
 
-/// What is to be made, if the node is wanted.
+/// Returns the request for the node, if it is wanted.
 fn order_of(node: &Node) -> Option<NodeRequest> {
     let is_wanted = match node.phase() {
         NodePhase::Requested | NodePhase::Booting | NodePhase::Idle | NodePhase::Leased => true,

@@ -1,24 +1,25 @@
-//! What a machine is given to join with: a secret that is good once, and how to know the server by.
+//! The join token: a secret that is valid once, and the means to recognize the server.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Lets a secret scanner know it.
+/// Allows secret scanners to recognize it.
 const PREFIX: &str = "mjt_";
-/// Of both parts, which are 256 bits in hexadecimal digits.
+/// The length of both parts, which are 256 bits in hexadecimal digits.
 const DIGITS: usize = 64;
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     pub secret: String,
-    /// SHA-256 of the public key of the server's certificate authority. The key stays when its certificate is renewed.
+    /// SHA-256 of the public key of the server's certificate authority. The key is kept when its certificate is
+    /// renewed.
     pub authority: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this is not a token to join with: those begin with {PREFIX}, and have twice {DIGITS} hexadecimal digits with a point \
-     between; `muster host token` on the server gives one"
+    "this is not a join token: those begin with {PREFIX}, followed by two groups of {DIGITS} hexadecimal digits with a \
+     point between them; `muster host token` on the server creates one"
 )]
 pub struct BadToken;
 

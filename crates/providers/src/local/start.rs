@@ -1,4 +1,4 @@
-//! Makes a node's folder and starts its agent there.
+//! Creates a node's folder and starts its agent there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,10 +16,10 @@ use rustix::process::{Signal, setsid};
 use super::LocalConfig;
 use crate::CreateError;
 
-/// What an agent inherits. Everything else of the server's environment stays here: it may hold
+/// The variables that an agent inherits. The rest of the server's environment is not passed on, because it may contain
 /// secrets.
 const INHERITED: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "RUST_LOG", "RUST_BACKTRACE"];
-/// The waiting thread calls one function.
+/// The waiting thread only calls one function.
 const REAPER_STACK_BYTES: usize = 64 * 1024;
 
 pub(super) fn start(
@@ -62,13 +62,12 @@ fn private() -> OpenOptions {
     options
 }
 
-/// If we die in here, nothing is lost: the agent records itself as the first thing it does, until
-/// then its environment tells whose it is, and a second agent for the folder leaves by itself.
+/// If we die in here, nothing is lost: the agent records itself first of all, until then its environment identifies it,
+/// and a second agent for the folder ends by itself.
 fn spawn(config: &LocalConfig, (name, cluster): (&str, ClusterId), home: &Home) -> io::Result<()> {
     let log = private().append(true).open(home.agent_log())?;
     let child = command(config, (name, cluster), home, log)?.spawn()?;
-    // Not over what is there: that would be an earlier agent's own record, and ours is about to
-    // leave.
+    // An existing record is not overwritten: it would be that of an earlier agent, and ours is about to end.
     if let Some(agent) = Identity::of(child.id())? {
         agent.write_if_absent(&home.agent_pid())?;
     }
@@ -98,12 +97,10 @@ fn command(
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log);
-    // SAFETY: between fork and exec this makes two system calls; it allocates nothing and takes no
-    // lock.
+    // SAFETY: only two system calls are made between fork and exec; nothing allocates or takes a lock.
     unsafe {
         command.pre_exec(|| {
-            // In a session of its own it outlives the server and the terminal that the server runs
-            // in.
+            // In its own session, the agent outlives the server and the server's terminal.
             setsid()?;
             close_others_on_exec()
         });
@@ -111,18 +108,18 @@ fn command(
     Ok(command)
 }
 
-/// Collects the agent when it ends. A thread for each: it holds for any number of nodes that one
-/// machine can bear, cannot take away another part's children, and, unlike a double fork, needs no
-/// init process that collects orphans (a container's often does not).
+/// Reaps the agent when it ends. A thread for each works for any number of nodes that one host can run, cannot reap the
+/// children of another part, and, unlike a double fork, needs no init process that reaps orphans (in a container there
+/// is often none).
 fn reap_when_over(mut child: Child) -> io::Result<()> {
     let agent = Identity::of(child.id())?;
     let thread = std::thread::Builder::new().name("reaper".into()).stack_size(REAPER_STACK_BYTES);
     let waiting = thread.spawn(move || {
-        // It fails only if someone else has collected it.
+        // This fails only if the agent has already been reaped.
         let _ = child.wait();
     });
     if let Err(error) = waiting {
-        // A machine that has no room for a thread has none for a node.
+        // A host without room for a thread has no room for a node either.
         if let Some(agent) = agent.map(|agent| agent.open()).transpose()?.flatten() {
             agent.signal(Signal::KILL)?;
         }

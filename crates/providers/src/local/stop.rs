@@ -1,4 +1,4 @@
-//! Ends everything of a node, and keeps what its agent said.
+//! Ends everything of a node, and keeps its agent's log.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::DeleteError;
 
-/// What was killed is gone in an instant, unless it waits in the kernel, for a disk say.
+/// A killed process ends at once, unless it is blocked in the kernel, for example by a disk.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) fn end_processes(name: &str, home: &Home, grace: Duration) -> Result<(), DeleteError> {
@@ -25,7 +25,7 @@ pub(super) fn end_processes(name: &str, home: &Home, grace: Duration) -> Result<
     }
 }
 
-/// The agent stops its jobs and leaves. Whether it did is not asked here: what remains is killed
+/// Asks the agent to stop its jobs and end. Whether it did is not checked here, because whatever is left is killed
 /// anyway.
 fn ask_to_leave(home: &Home, grace: Duration) -> io::Result<()> {
     let agent = Identity::read(&home.agent_pid())?;
@@ -36,8 +36,7 @@ fn ask_to_leave(home: &Home, grace: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves the agent's log to `node-logs` beside the nodes' folder. A node is not kept for its log's
-/// sake.
+/// Moves the agent's log to `node-logs` beside the nodes' folder. If that fails, the node is removed anyway.
 pub(super) fn keep_log(name: &str, home: &Home, nodes_dir: &Path) {
     let Some(logs_dir) = nodes_dir.parent().map(|parent| parent.join("node-logs")) else { return };
     let kept = make_private_dir(&logs_dir)

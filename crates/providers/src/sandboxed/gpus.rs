@@ -1,4 +1,4 @@
-//! The GPUs of this machine: those with a device that can be given to a node, and what is known of them.
+//! The GPUs of this host that have a device which can be given to a node, and what is known about them.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
@@ -11,9 +11,9 @@ const DRIVER: &str = "/proc/driver/nvidia/gpus";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Of `/dev/nvidiaN`.
+    /// The number in `/dev/nvidiaN`.
     pub number: u16,
-    /// What the driver calls it, for good.
+    /// The driver's permanent name of the GPU.
     pub uuid: Option<String>,
     pub name: Option<String>,
     pub memory_bytes: Option<u64>,
@@ -22,47 +22,48 @@ pub struct Gpu {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpus {
     pub found: Vec<Gpu>,
-    /// Why the driver's library told nothing, if so.
+    /// Why the driver's library reported nothing, if so.
     pub silence: Option<String>,
 }
 
-/// The driver's library knows most; without it the driver's own folder tells, and without that there are only devices.
+/// The driver's library knows the most. Without it the driver's own folder is read, and without that there are only
+/// devices.
 pub fn find() -> Gpus {
-    let (told, silence) = match by_library() {
-        Ok(told) => (told, None),
+    let (reported, silence) = match by_library() {
+        Ok(reported) => (reported, None),
         Err(error) => (by_folder(Path::new(DRIVER)), Some(error.to_string())),
     };
-    Gpus { found: with_device(told, &devices(Path::new(DEVICES))), silence }
+    Gpus { found: with_device(reported, &devices(Path::new(DEVICES))), silence }
 }
 
-/// What has no device cannot be given to anybody; what has one and is not told of may be a leftover.
-fn with_device(mut told: Vec<Gpu>, devices: &[u16]) -> Vec<Gpu> {
-    if told.is_empty() {
+/// A GPU without a device cannot be given to a node; a device that is not reported may be a leftover.
+fn with_device(mut reported: Vec<Gpu>, devices: &[u16]) -> Vec<Gpu> {
+    if reported.is_empty() {
         let unknown =
             |number: &u16| Gpu { number: *number, uuid: None, name: None, memory_bytes: None };
         return devices.iter().map(unknown).collect();
     }
-    told.retain(|gpu| devices.contains(&gpu.number));
-    told.sort_by_key(|gpu| gpu.number);
-    told.dedup_by_key(|gpu| gpu.number);
-    told
+    reported.retain(|gpu| devices.contains(&gpu.number));
+    reported.sort_by_key(|gpu| gpu.number);
+    reported.dedup_by_key(|gpu| gpu.number);
+    reported
 }
 
-/// The library is loaded when this is called, and only then.
+/// The library is loaded when this is called, and not before.
 fn by_library() -> Result<Vec<Gpu>, NvmlError> {
     let library = Nvml::init()?;
     let mut gpus = Vec::new();
     for index in 0..library.device_count()? {
-        // One that is broken does not hide the others.
-        match told_by_library(&library, index) {
+        // A broken GPU does not hide the others.
+        match read_from_library(&library, index) {
             Ok(gpu) => gpus.extend(gpu),
-            Err(error) => tracing::warn!(index, %error, "a GPU does not answer and is not used"),
+            Err(error) => tracing::warn!(index, %error, "a GPU does not respond and is not used"),
         }
     }
     Ok(gpus)
 }
 
-fn told_by_library(library: &Nvml, index: u32) -> Result<Option<Gpu>, NvmlError> {
+fn read_from_library(library: &Nvml, index: u32) -> Result<Option<Gpu>, NvmlError> {
     let device = library.device_by_index(index)?;
     let number = u16::try_from(device.minor_number()?);
     Ok(number.ok().map(|number| Gpu {
@@ -73,7 +74,7 @@ fn told_by_library(library: &Nvml, index: u32) -> Result<Option<Gpu>, NvmlError>
     }))
 }
 
-/// A folder for each, with a file of `Name: value` lines.
+/// Reads a folder for each GPU, with a file of `Name: value` lines.
 fn by_folder(driver: &Path) -> Vec<Gpu> {
     let entries = std::fs::read_dir(driver).into_iter().flatten().flatten();
     let texts = entries.map(|entry| std::fs::read_to_string(entry.path().join("information")));
@@ -87,7 +88,7 @@ fn told_by_folder(text: &str) -> Option<Gpu> {
         found.map(str::to_owned).next()
     };
     let number = value("Device Minor")?.parse().ok()?;
-    // Before anybody has asked the GPU, the driver shows question marks.
+    // Until a program has used the GPU, the driver shows question marks.
     let uuid = value("GPU UUID").filter(|uuid| !uuid.contains('?'));
     Some(Gpu { number, uuid, name: value("Model"), memory_bytes: None })
 }
@@ -101,7 +102,7 @@ fn devices(folder: &Path) -> Vec<u16> {
     numbers
 }
 
-/// `nvidia0`, `nvidia1`, …, as the kernel writes numbers.
+/// Parses `nvidia0`, `nvidia1`, …, as the kernel writes numbers.
 fn number_of(name: &str) -> Option<u16> {
     let number = name.strip_prefix("nvidia")?.parse::<u16>().ok()?;
     (name == format!("nvidia{number}")).then_some(number)
@@ -119,12 +120,12 @@ mod tests {
         assert_eq!(numbers, [0, 12]);
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("nvidia0"), "").unwrap();
-        assert!(devices(dir.path()).is_empty(), "a file is none");
+        assert!(devices(dir.path()).is_empty(), "a plain file is not a device");
         assert!(devices(&dir.path().join("nothing")).is_empty());
     }
 
     #[test]
-    fn the_drivers_folder_tells_of_gpus() {
+    fn the_drivers_folder_lists_gpus() {
         let dir = tempfile::tempdir().unwrap();
         for (folder, text) in [
             (
@@ -138,12 +139,16 @@ mod tests {
             std::fs::create_dir(&folder).unwrap();
             std::fs::write(folder.join("information"), text).unwrap();
         }
-        let told = by_folder(dir.path());
-        let gpus = with_device(told.clone(), &[0, 1, 2]);
+        let reported = by_folder(dir.path());
+        let gpus = with_device(reported.clone(), &[0, 1, 2]);
         let shown: Vec<_> = gpus.iter().map(|gpu| (gpu.number, gpu.uuid.as_deref())).collect();
         assert_eq!(shown, [(0, None), (1, Some("GPU-b"))]);
         assert_eq!(gpus[1].name.as_deref(), Some("NVIDIA A100"));
-        assert_eq!(with_device(told, &[1]).len(), 1, "what has no device cannot be given");
+        assert_eq!(
+            with_device(reported, &[1]).len(),
+            1,
+            "a GPU without a device cannot be given away"
+        );
         assert_eq!(with_device(Vec::new(), &[3, 4]).len(), 2, "devices alone are enough");
     }
 }

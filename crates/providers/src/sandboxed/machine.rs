@@ -1,4 +1,4 @@
-//! What the machine has.
+//! The resources of this host.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use muster_core::model::Capacity;
 
 use super::gpus::{self, Gpu};
 
-/// A node is never given more.
+/// The resources of the host, which also limit every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     pub cores: u32,
@@ -25,7 +25,7 @@ impl Machine {
         }
     }
 
-    /// As a host's.
+    /// The same as the capacity of a host.
     pub fn capacity(&self) -> Capacity {
         let gpus = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
         Capacity { gpus, vcpus: self.cores, memory_mb: self.memory_bytes >> 20 }

@@ -1,5 +1,6 @@
-//! The sockets on which nodes without a network find the server. Who calls is known by the socket: each node sees only
-//! its own. On the server's machine the server itself answers there; on a joined one whoever passes the bytes on to it.
+//! The sockets through which nodes without a network reach the server. The caller is known by the socket, because each
+//! node sees only its own. On the server's host the server itself answers there; on a joined host the host agent
+//! forwards the bytes to it.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -17,17 +18,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Relays;
 
-/// A socket that is listened on from now on.
+/// A socket that has just started to listen.
 pub struct Opened {
     pub listener: UnixListener,
     pub node: Arc<str>,
     pub address: Ipv4Addr,
-    /// Resolves when the node is gone.
+    /// Resolves when the node is deleted.
     pub closed: oneshot::Receiver<()>,
 }
 
 pub struct Sockets {
-    /// Holds one folder per node, which is all that the node sees of it.
+    /// Contains one folder per node, which is all that the node sees of it.
     folder: PathBuf,
     opened: mpsc::UnboundedSender<Opened>,
     open: Mutex<BTreeMap<String, oneshot::Sender<()>>>,
@@ -44,7 +45,7 @@ impl Sockets {
     }
 
     fn listen(&self, node: &str) -> io::Result<UnixListener> {
-        // Other users cannot reach it by its path. The node, which is another user, is shown its own folder only.
+        // Other users cannot reach the socket by its path. The node, which is another user, sees only its own folder.
         private::make(&self.folder)?;
         let folder = self.folder.join(node);
         std::fs::create_dir_all(&folder)?;
@@ -54,7 +55,7 @@ impl Sockets {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // The address of a socket has room for 107 bytes; paths may be longer.
+        // The address of a socket has room for only 107 bytes, but paths may be longer.
         let held = std::fs::File::open(&folder)?;
         let short = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());
         let listener = UnixListener::bind(short)?;
@@ -69,7 +70,7 @@ impl Relays for Sockets {
         let listener = self.listen(node)?;
         let (close, closed) = oneshot::channel();
         self.open().insert(node.to_owned(), close);
-        // Fails only if whoever listens is on its way out: then the next one will.
+        // This fails only if the receiver is shutting down; the next one will listen.
         let _ = self.opened.send(Opened { listener, node: node.into(), address, closed });
         Ok(())
     }
@@ -79,7 +80,7 @@ impl Relays for Sockets {
         if let Err(error) = std::fs::remove_dir_all(self.folder.join(node))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(node, %error, "cannot remove the socket of a node that is gone");
+            tracing::warn!(node, %error, "cannot remove the socket of a deleted node");
         }
     }
 }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_reaches_a_socket_by_its_path() {
+    fn no_other_user_reaches_a_socket_by_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("relays");
         std::fs::create_dir(&folder).unwrap();
@@ -97,6 +98,6 @@ mod tests {
         let (sockets, _doors) = Sockets::new(folder.clone());
         sockets.listen("pool-1").unwrap();
         let mode = folder.metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700, "also where it was there before");
+        assert_eq!(mode & 0o777, 0o700, "also if it existed before");
     }
 }

@@ -1,4 +1,4 @@
-//! Which node has which address, which users and which GPUs. No two at a time have the same.
+//! Assigns addresses, users and GPUs to nodes. No two nodes have the same at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use muster_sandbox::protocol::{NODES_MAX, NodeSlot, Taken};
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     taken: BTreeMap<String, NodeSlot>,
-    /// The range of users that is looked at first.
+    /// The range of users that is tried first.
     first_users: u16,
 }
 
-/// What nodes of other servers on this machine have, as far as it was found out.
+/// What nodes of other servers on this host have, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     pub users: BTreeSet<u16>,
@@ -32,7 +32,7 @@ impl Elsewhere {
 pub(super) struct SlotRequest {
     pub cluster: ClusterId,
     pub gpus: u32,
-    /// Whether it is content with the GPUs that are free.
+    /// Whether the node accepts fewer GPUs if not enough are free.
     pub may_lack: bool,
 }
 
@@ -51,7 +51,8 @@ impl Slots {
         self.taken.insert(node.to_owned(), slot);
     }
 
-    /// The place of this node, a free one if it is new. `machine` has these GPUs, and others have these users.
+    /// Returns the slot of this node, a free one if it is new. `machine` lists the GPUs of the host; the last argument
+    /// lists the users that others have.
     pub fn take(
         &mut self,
         node: &str,
@@ -182,7 +183,7 @@ mod tests {
         assert!(slots.take("d", content, &machine, &BTreeSet::new()).unwrap().gpus.is_empty());
         slots.free("a");
         let again = slots.take("d", request(1, 0), &machine, &BTreeSet::new()).unwrap();
-        assert!(again.gpus.is_empty(), "as it was made");
+        assert!(again.gpus.is_empty(), "it keeps its slot");
         assert_eq!(
             slots.take("e", request(1, 2), &machine, &BTreeSet::new()).unwrap().gpus,
             [0, 1]

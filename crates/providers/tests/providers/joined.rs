@@ -1,5 +1,5 @@
-//! Nodes on a joined machine do what every provider must. The machine is a thread that does as it is told and says what it
-//! has; what is wanted is committed by whoever would.
+//! Checks that nodes on a joined host conform. The host is a thread that follows the list and reports what it has; the
+//! test commits what is wanted.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use muster_providers::joined::protocol::{HeldNode, HostReport, SyncRequest, VERS
 use muster_providers::joined::{Joined, Roster};
 use muster_providers::{CreateError, DeleteError, ListError, Provider, Remains};
 
-/// The server's own machine, which has no nodes.
+/// The server's own host, which has no nodes.
 struct Bare;
 
 impl Provider for Bare {
@@ -24,7 +24,7 @@ impl Provider for Bare {
     }
 
     fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
-        panic!("{} is not to be made here", request.name);
+        panic!("{} must not be created here", request.name);
     }
 
     fn delete(&self, _: &str) -> Result<(), DeleteError> {
@@ -44,7 +44,7 @@ impl Provider for Bare {
     }
 }
 
-/// Commits a node before it is made and before it is deleted, as the writer does.
+/// Commits a node before it is created and before it is deleted, as the writer does.
 struct Committing {
     joined: Joined,
     roster: Arc<Roster>,
@@ -82,7 +82,7 @@ impl Provider for Committing {
 
     fn create(&self, request: &NodeRequest) -> Result<(), CreateError> {
         let request = NodeRequest { host: the_box(), ..request.clone() };
-        // What is no name gets no further than the provider.
+        // An invalid name gets no further than the provider.
         if !request.name.is_empty()
             && request.name.bytes().all(|b| b.is_ascii_lowercase() || b"-0123456789".contains(&b))
         {
@@ -117,10 +117,10 @@ impl Provider for Committing {
     }
 }
 
-/// What the machine has, and whether it lives.
+/// The nodes of the host, and whether they are alive.
 type Nodes = Mutex<BTreeMap<String, bool>>;
 
-/// Makes what is wanted and not there, removes the rest, and says what it has.
+/// Creates the missing nodes, removes the rest, and reports what it has.
 fn machine(roster: &Roster, nodes: &Nodes, is_over: &AtomicBool) {
     for sequence in 1.. {
         if is_over.load(Ordering::Relaxed) {
@@ -153,7 +153,7 @@ fn machine(roster: &Roster, nodes: &Nodes, is_over: &AtomicBool) {
 }
 
 #[test]
-fn nodes_of_a_joined_machine_do_what_every_provider_must() {
+fn nodes_of_a_joined_host_do_what_every_provider_must() {
     let roster = Arc::new(Roster::new(1, Duration::from_secs(40)));
     let provider = Committing {
         joined: Joined::new(Arc::new(Bare), Arc::clone(&roster)),

@@ -1,4 +1,4 @@
-//! The local provider with agents that behave and agents that do not.
+//! Tests the local provider with agents that behave well and agents that do not.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Machine {
         kin::of_node(name, &self.home(name)).unwrap()
     }
 
-    /// Only agents lead a session here; what they start does not.
+    /// Only agents lead a session here; their children do not.
     fn agents(&self, name: &str) -> usize {
         let leads = |process: &Identity| session_of(process.pid) == Some(process.pid);
         self.processes(name).iter().filter(|process| leads(process)).count()
@@ -61,7 +61,7 @@ impl Machine {
 }
 
 impl Drop for Machine {
-    /// A test that fails leaves nothing running either.
+    /// Ensures that a failed test leaves nothing running either.
     fn drop(&mut self) {
         for name in self.local.list().unwrap_or_default() {
             let _ = self.local.delete(&name);
@@ -118,8 +118,7 @@ fn an_agent_is_started_with_what_it_needs_and_no_more() {
     for name in environment.keys() {
         assert!(allowed.contains(name) || own.contains(name), "{name} was inherited");
     }
-    // The three standard ones, the one that `ls` reads the folder by, and perhaps the shell's
-    // script.
+    // The three standard descriptors, the one by which `ls` reads the folder, and perhaps the shell's script.
     let count = read("descriptors").lines().count();
     assert!((4..=5).contains(&count), "{}", read("descriptors"));
     assert_eq!(read("secret"), "secret of pool-1");
@@ -133,20 +132,22 @@ fn an_agent_is_started_with_what_it_needs_and_no_more() {
 }
 
 #[test]
-fn an_agent_that_ends_is_collected_and_what_it_said_is_kept() {
+fn an_agent_that_ends_is_collected_and_its_log_is_kept() {
     let machine = Machine::with_agent("exits.sh");
     machine.local.create(&request("pool-1")).unwrap();
     let log = machine.home("pool-1").agent_log();
-    eventually("it speaks", || std::fs::read_to_string(&log).unwrap().contains("no work"));
+    eventually("it writes to its log", || {
+        std::fs::read_to_string(&log).unwrap().contains("no work")
+    });
     eventually("it ends", || machine.processes("pool-1").is_empty());
     let agent = Identity::read(&machine.home("pool-1").agent_pid()).unwrap();
     if let Some(agent) = agent {
         let of_proc = format!("/proc/{}", agent.pid);
-        eventually("no corpse stays", || !Path::new(&of_proc).exists());
+        eventually("no zombie is left", || !Path::new(&of_proc).exists());
     }
-    // Something of it is left, so it is listed until it is deleted.
+    // Something of the node is left, so it is listed until it is deleted.
     assert_eq!(machine.local.list().unwrap(), ["pool-1"]);
-    // The same order again makes another try, not a second node.
+    // The same request again starts another agent, not a second node.
     machine.local.create(&request("pool-1")).unwrap();
     eventually("it ends", || machine.processes("pool-1").is_empty());
     machine.local.delete("pool-1").unwrap();
@@ -171,7 +172,7 @@ fn an_agent_is_known_again_after_the_server_restarted() {
     assert_eq!(machine.local.list().unwrap(), ["pool-1"]);
     machine.local.create(&request("pool-1")).unwrap();
     assert_eq!(machine.agent("pool-1"), agent);
-    // Even with its record, or all of its folder, gone: once it has written what it writes there.
+    // Also without its record, or its whole folder, once it has written everything there.
     let last = machine.home("pool-1").dir().join("descriptors");
     eventually("it is settled", || std::fs::metadata(&last).is_ok_and(|file| file.len() > 0));
     std::fs::remove_file(machine.home("pool-1").agent_pid()).unwrap();
@@ -186,14 +187,14 @@ fn what_an_agent_leaves_behind_is_ended() {
     let machine = Machine::with_agent("leaves-children.sh");
     machine.local.create(&request("pool-1")).unwrap();
     let log = machine.home("pool-1").agent_log();
-    eventually("it is up", || std::fs::read_to_string(&log).unwrap().contains("up"));
+    eventually("it is running", || std::fs::read_to_string(&log).unwrap().contains("up"));
     eventually("its children too", || machine.processes("pool-1").len() >= 3);
     let all = machine.processes("pool-1");
     machine.local.delete("pool-1").unwrap();
     assert_eq!(all.iter().filter(|process| process.is_alive()).count(), 0);
 }
 
-/// A process that has nothing of the node in its environment.
+/// Starts a process that has nothing of the node in its environment.
 fn stranger(dir: &Path) -> Child {
     let mut command = Command::new("sleep");
     command.arg("1000").env_clear().env("PATH", "/usr/bin:/bin").current_dir(dir);
@@ -211,7 +212,7 @@ fn a_job_that_wiped_its_environment_is_ended_and_a_stranger_is_not() {
     let mut job = stranger(home.dir());
     let identity = Identity::of(job.id()).unwrap().unwrap();
     identity.write(&home.job_pid(Epoch(1))).unwrap();
-    // Someone who looks into the folder, and someone who was given a dead job's number.
+    // One process that has the folder open, and one that was given a dead job's PID.
     let mut onlooker = stranger(home.dir());
     let mut heir = stranger(machine.dir.path());
     let heir_identity = Identity::of(heir.id()).unwrap().unwrap();
@@ -242,7 +243,7 @@ fn a_pid_that_was_given_out_again_is_not_signalled() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_told() {
+fn a_missing_program_is_reported() {
     let machine = Machine::with_agent("no-such-script.sh");
     let error = machine.local.create(&request("pool-1")).unwrap_err();
     assert!(matches!(&error, CreateError::Start { node, .. } if node == "pool-1"), "{error}");

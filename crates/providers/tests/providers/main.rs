@@ -1,4 +1,4 @@
-//! Providers do what every provider must, one module for each.
+//! Checks that the providers conform, with one module for each.
 
 mod joined;
 mod local;

@@ -202,7 +202,7 @@ impl Machine {
         let log = File::create(self.log()).expect("io");
         let mut command = self.command(site, &self.state(), more);
         self.host_agent = Some(command.stderr(log).spawn().expect("nsenter is there"));
-        wait_until("it joins", || self.says("this machine is host"));
+        wait_until("it joins", || self.says("this host joined"));
     }
 
     /// How joining ends from a folder where it must fail.

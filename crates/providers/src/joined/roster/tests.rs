@@ -49,7 +49,7 @@ fn report(following: Option<Stamp>, sequence: u64, nodes: &[(&str, bool)]) -> Sy
 
 const SILENCE_MAX: Duration = Duration::from_secs(40);
 
-/// A roster of one host and its wanted node `pool-1`.
+/// Creates a roster with one host and its wanted node `pool-1`.
 fn roster() -> Roster {
     let roster = Roster::new(5, SILENCE_MAX);
     roster.reset([node("pool-1", NodeState::Requested)].iter());
@@ -67,14 +67,14 @@ fn a_list_has_what_is_wanted_and_a_new_number_whenever_it_changes() {
     let (first, _) = roster.wanted(&box_());
     roster.update(&node("pool-1", NodeState::Booting));
     assert_eq!((names(&roster), roster.wanted(&box_()).0), (vec!["pool-1".to_owned()], first));
-    assert!(!news.has_changed().expect("it lives"));
+    assert!(!news.has_changed().expect("the sender exists"));
     roster.update(&node("pool-2", NodeState::Requested));
-    assert!(news.has_changed().expect("it lives"));
+    assert!(news.has_changed().expect("the sender exists"));
     assert_eq!(roster.wanted(&box_()).0, Stamp { run: 5, count: first.count + 1 });
     roster.update(&node("pool-1", NodeState::Unusable { why: Trouble::LeaseExpired }));
     assert_eq!(names(&roster), ["pool-2"]);
     assert_eq!(roster.home_of("pool-1"), Some(box_()), "it has still to be deleted there");
-    assert_eq!(roster.held(), ["pool-1", "pool-2"], "nobody said otherwise");
+    assert_eq!(roster.held(), ["pool-1", "pool-2"], "no report says otherwise");
     roster.update(&node("pool-1", NodeState::Gone));
     assert_eq!(roster.home_of("pool-1"), None);
 }
@@ -92,16 +92,16 @@ fn a_node_is_made_when_its_host_says_that_it_lives() {
     let mut failed = report(None, 3, &[("pool-1", false)]);
     failed.report.nodes[0].trouble = Some("no room".into());
     roster.hear(&box_(), &failed, Instant::now());
-    let refused = roster.wait_made(&box_(), "pool-1").expect_err("it says so").to_string();
+    let refused = roster.wait_made(&box_(), "pool-1").expect_err("the host reports it").to_string();
     assert_eq!(refused, "host box has trouble with node pool-1: no room");
     roster.update(&node("pool-1", NodeState::Leaving));
-    assert!(roster.wait_made(&box_(), "pool-1").is_ok(), "nobody waits for what nobody wants");
+    assert!(roster.wait_made(&box_(), "pool-1").is_ok(), "an unwanted node is not waited for");
 }
 
 #[test]
-fn what_a_host_does_not_enforce_is_what_it_said_last() {
+fn what_a_host_does_not_enforce_is_what_it_reported_last() {
     let roster = roster();
-    assert_eq!(roster.not_enforced(&box_()), [""; 0], "it has said nothing");
+    assert_eq!(roster.not_enforced(&box_()), [""; 0], "it has not reported yet");
     let mut weak = report(None, 1, &[]);
     weak.report.not_enforced = vec!["memory (no cgroups)".into()];
     roster.hear(&box_(), &weak, Instant::now());
@@ -111,7 +111,7 @@ fn what_a_host_does_not_enforce_is_what_it_said_last() {
 }
 
 #[test]
-fn a_node_that_was_made_and_has_ended_is_told_of_by_its_own_host_only() {
+fn a_node_that_was_made_and_has_ended_is_reported_by_its_own_host_only() {
     let roster = roster();
     let mut ended = report(None, 1, &[("pool-1", false), ("pool-9", false)]);
     ended.report.nodes.iter_mut().for_each(|node| node.has_ended = true);
@@ -119,8 +119,8 @@ fn a_node_that_was_made_and_has_ended_is_told_of_by_its_own_host_only() {
     roster.hear(&other, &ended, Instant::now());
     assert_eq!(roster.ended(), [""; 0], "it is not on that host");
     roster.hear(&box_(), &ended, Instant::now());
-    assert_eq!(roster.ended(), ["pool-1"], "and of the other nobody knows");
-    assert!(roster.wait_made(&box_(), "pool-1").is_ok(), "it was made");
+    assert_eq!(roster.ended(), ["pool-1"], "the other node is unknown");
+    assert!(roster.wait_made(&box_(), "pool-1").is_ok(), "it was created");
     roster.update(&node("pool-1", NodeState::Gone));
     assert_eq!(roster.ended(), [""; 0]);
 }
@@ -133,11 +133,11 @@ fn a_node_is_gone_only_when_its_host_knows_that_it_should_be() {
     let (new, _) = roster.wanted(&box_());
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| roster.wait_gone(&box_(), "pool-1"));
-        // By the old list it may be about to be made.
+        // According to the old list, the node may be about to be created.
         roster.hear(&box_(), &report(Some(old), 1, &[]), Instant::now());
         roster.hear(&box_(), &report(Some(Stamp { run: 4, count: 99 }), 2, &[]), Instant::now());
         roster.hear(&box_(), &report(Some(new), 3, &[("pool-1", false)]), Instant::now());
-        // An older report that comes late says nothing.
+        // An older report that arrives late is ignored.
         roster.hear(&box_(), &report(Some(new), 1, &[]), Instant::now());
         assert!(!waits.is_finished());
         roster.hear(&box_(), &report(Some(new), 4, &[]), Instant::now());
@@ -148,12 +148,13 @@ fn a_node_is_gone_only_when_its_host_knows_that_it_should_be() {
 #[test]
 fn nothing_is_known_of_a_silent_host() {
     let roster = roster();
-    let long_ago = Instant::now().checked_sub(SILENCE_MAX).expect("the machine runs for longer");
+    let long_ago =
+        Instant::now().checked_sub(SILENCE_MAX).expect("the host has been up for longer");
     roster.hear(&box_(), &report(None, 1, &[("pool-1", true), ("pool-0", true)]), long_ago);
     let refused = roster.wait_gone(&box_(), "pool-1").expect_err("it is silent");
     assert!(matches!(refused, HostError::Silent { .. }), "{refused}");
-    assert_eq!(roster.held(), ["pool-1"], "it counts as there");
-    assert_eq!(roster.home_of("pool-0"), None, "a host says what it likes");
+    assert_eq!(roster.held(), ["pool-1"], "it counts as existing");
+    assert_eq!(roster.home_of("pool-0"), None, "only our own records count");
     assert!(roster.is_silent(&box_(), Instant::now()));
     roster.meet(&box_(), Instant::now());
     assert!(!roster.is_silent(&box_(), Instant::now()), "it joined again");

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Leaves when asked, but not what it started: one child in its session, one in a session of its own.
+# Exits when asked to, but leaves its children running: one in its session, one in a session of its own.
 sleep 1000 &
 setsid sleep 1000 &
 trap 'exit 0' TERM

@@ -1,5 +1,5 @@
 #!/bin/sh
-# An agent that does nothing, and says how it was started.
+# An agent that does nothing except record how it was started.
 dir=$5
 echo "$@" >"$dir/arguments"
 tr '\0' '\n' </proc/self/environ >"$dir/environment"
