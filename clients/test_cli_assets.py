@@ -258,7 +258,7 @@ def test_what_a_component_includes_is_the_same_code_from_both(
         "../train.py": "the code has",
         "../nowhere": "there is no file or folder",
         "{type: artifact, feed: f, name: n, version: v}": "nothing is fetched",
-        "/dev/null": "no plain file",
+        "/dev/null": "not a plain file",
     }.items():
         file.write_text(text % include)
         assert wanted in refused(2, "component", "create", "-f", file), include

@@ -1,4 +1,4 @@
-//! BLAKE3, piece by piece: four times as fast as SHA-256, which was a fifth of what an upload costs.
+//! BLAKE3 in chunks. It is four times as fast as SHA-256, which took a fifth of the time of an upload.
 
 use muster_core::model::{BlobId, TreeId};
 
@@ -21,7 +21,7 @@ pub fn blob_of(bytes: &[u8]) -> BlobId {
     hasher.finish()
 }
 
-/// The id of the tree with this text.
+/// Returns the id of the tree with this text.
 pub fn tree_of(text: &[u8]) -> TreeId {
     TreeId(blob_of(text).0)
 }

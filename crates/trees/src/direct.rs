@@ -1,5 +1,5 @@
-//! Writing past the system's cache. What comes in by the megabyte would push out what is read more often, and pages for it
-//! cost more than the disk does: a virtual machine may have to ask its host for each.
+//! Writes that bypass the page cache. Large uploads would evict data that is read more often, and allocating pages for
+//! them costs more than the disk does: a virtual machine may have to ask its host for each.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -11,18 +11,18 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::sparse::{BLOCK_BYTES, Run, runs};
 
-/// Of what comes in before it is written.
+/// How much is collected before it is written.
 pub const PIECE_BYTES: usize = 2 << 20;
-/// Of memory, of lengths and of places in files: what any disk takes.
+/// The alignment of memory, lengths and file offsets that every disk accepts.
 const ALIGNMENT: usize = BLOCK_BYTES;
-/// In a pool: what a few uploads need at once.
+/// The buffers that a pool keeps: enough for a few uploads at once.
 const KEPT_MAX: usize = 12;
-/// Of those that are out of one pool: half a gigabyte. Whoever comes later gets small ones, so that many clients that send
-/// little take little memory.
+/// The large buffers that may be in use from one pool: half a gigabyte. Later callers get small ones, so that many
+/// clients that send little take little memory.
 const LARGE_MAX: usize = 256;
 const SMALL_BYTES: usize = 128 << 10;
 
-/// A part of a file in memory, where a disk can take it from.
+/// A part of a file in memory, aligned for direct I/O.
 pub struct Piece {
     memory: Vec<u8>,
     from: usize,
@@ -42,7 +42,7 @@ impl Piece {
         Piece { memory, from, most, place: None }
     }
 
-    /// Takes what there is room for, and returns the rest.
+    /// Copies as much as there is room for, and returns the rest.
     pub fn fill<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let (now, later) = bytes.split_at(bytes.len().min(self.most - self.len()));
         self.memory.extend_from_slice(now);
@@ -54,13 +54,13 @@ impl Piece {
     }
 }
 
-/// One of the large pieces that a pool has given out.
+/// A permit for one of the large buffers of a pool.
 struct BufferPermit(Arc<AtomicUsize>);
 
 impl BufferPermit {
     fn find(taken: &Arc<AtomicUsize>) -> Option<BufferPermit> {
         let place = BufferPermit(taken.clone());
-        // Counted before it is looked at, and given back if that was too many.
+        // Counted first, and given back if that was too many.
         (taken.fetch_add(1, Ordering::Relaxed) < LARGE_MAX).then_some(place)
     }
 }
@@ -71,7 +71,7 @@ impl Drop for BufferPermit {
     }
 }
 
-/// Pieces that were used before: memory costs something only when the system gives it.
+/// Buffers for reuse, because new memory is expensive only when the system provides it.
 #[derive(Default)]
 pub struct BufferPool {
     kept: Mutex<Vec<Piece>>,
@@ -79,7 +79,7 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// With room for so many bytes, or as many as a piece has.
+    /// Takes a buffer with room for this many bytes, or for a whole piece if that is less.
     pub fn take(&self, bytes: usize) -> Piece {
         if bytes <= SMALL_BYTES {
             return Piece::with_room(bytes);
@@ -113,20 +113,20 @@ impl Deref for Piece {
     }
 }
 
-/// A file that is written from its beginning to its end. Whole blocks of zeros become holes.
+/// A file that is written from start to end. Whole blocks of zeros become holes.
 pub struct Target {
     file: File,
     is_direct: bool,
-    /// Where the next byte belongs.
+    /// The offset of the next byte.
     at: u64,
-    /// Then the file is not as long yet as it should be.
+    /// Whether the file ends in a hole and still has to be extended to its full length.
     ends_in_hole: bool,
-    /// Without holes.
+    /// The bytes written, without holes.
     written: u64,
 }
 
 impl Target {
-    /// Past the cache if so many bytes are worth it and the file system can.
+    /// Bypasses the page cache if this many bytes are worth it and the file system supports it.
     pub fn new(file: File, bytes: Option<u64>) -> Target {
         let is_large = bytes.is_some_and(|bytes| bytes >= PIECE_BYTES as u64);
         let is_direct = is_large && set_direct(&file, true).is_ok();
@@ -143,7 +143,7 @@ impl Target {
         Ok(())
     }
 
-    /// As many zeros.
+    /// Writes this many zeros as a hole.
     pub fn write_hole(&mut self, bytes: u64) -> io::Result<()> {
         self.at += bytes;
         self.file.seek(io::SeekFrom::Start(self.at))?;
@@ -166,7 +166,7 @@ impl Target {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // This file system takes other places only, or a part was written that is none of them.
+                // This file system needs another alignment, or an unaligned part was written.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput && self.is_direct => {
                     self.through_cache()?;
                 }
@@ -176,7 +176,7 @@ impl Target {
         Ok(())
     }
 
-    /// How many bytes were written; holes do not count.
+    /// How many bytes were written, not counting holes.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -188,7 +188,7 @@ impl Target {
         Ok(())
     }
 
-    /// All that was written, on disk.
+    /// Makes sure that everything written is on disk.
     pub fn sync(&mut self) -> io::Result<()> {
         self.lengthen()?;
         self.file.sync_all()
@@ -201,7 +201,7 @@ impl Target {
         Ok(())
     }
 
-    /// To read what was written.
+    /// Returns the file, to read what was written.
     pub fn file(&mut self) -> io::Result<&mut File> {
         self.lengthen()?;
         self.through_cache()?;
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn what_is_written_past_the_cache_is_what_is_read() {
         let content: Vec<u8> = (0..700_000u32).flat_map(u32::to_le_bytes).collect();
-        // The second knows no way past its cache, or has none.
+        // The second file system may not support direct I/O.
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()];
         for folder in folders {
             for bytes in [0, 1, 4096, PIECE_BYTES, PIECE_BYTES + 1, content.len()] {
@@ -271,19 +271,19 @@ mod tests {
         pool.give(piece);
         let again = pool.take(PIECE_BYTES);
         assert!(again.is_empty() && again.as_ptr() == at);
-        // Smaller ones are not worth it.
+        // Smaller buffers are not kept.
         pool.give(pool.take(10));
         assert!(pool.lock().is_empty());
     }
 
     #[test]
-    fn who_comes_late_gets_small_pieces() {
+    fn later_callers_get_small_buffers() {
         let pool = BufferPool::default();
         let mut out: Vec<Piece> = (0..LARGE_MAX).map(|_| pool.take(PIECE_BYTES)).collect();
         let long = vec![1; PIECE_BYTES];
         let room = |mut piece: Piece| PIECE_BYTES - piece.fill(&long).len();
         assert_eq!(room(pool.take(PIECE_BYTES)), SMALL_BYTES);
-        assert_eq!(room(pool.take(SMALL_BYTES)), PIECE_BYTES, "it takes no more than it needs");
+        assert_eq!(room(pool.take(SMALL_BYTES)), PIECE_BYTES, "a small one takes no permit");
         out.pop();
         assert_eq!(room(pool.take(PIECE_BYTES)), PIECE_BYTES);
         pool.give(out.pop().unwrap());

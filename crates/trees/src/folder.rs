@@ -1,4 +1,4 @@
-//! A folder that somebody else may be writing to, while we look: nothing in it is followed, and nothing outside of it is
+//! A folder that other processes may write to while we read it: no link in it is followed, and nothing outside it is
 //! ever opened.
 
 use std::ffi::CStr;
@@ -16,9 +16,9 @@ use muster_core::model::check_path;
 
 use crate::manifest::FILES_MAX;
 
-/// Folders, files and the rest, before a walk is given up.
+/// How many folders, files and other entries are read before a walk is given up.
 const ENTRIES_MAX: usize = 20 * FILES_MAX;
-/// Of what was left out, in words.
+/// How many skipped entries are reported.
 const SKIPPED_MAX: usize = 1_000;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl AsFd for Folder {
     }
 }
 
-/// By what a file is known again without reading it: whoever writes to it changes one of these.
+/// Identifies the state of a file without reading it: every write changes one of these fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub bytes: u64,
@@ -48,7 +48,7 @@ pub struct Found {
     pub stamp: Stamp,
 }
 
-/// What is no plain file, or has a name that no tree can have.
+/// An entry that is not a plain file, or that has a name which no tree can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     pub path: String,
@@ -59,22 +59,22 @@ impl Skipped {
     pub const LINK: &str = "is a symbolic link";
 }
 
-/// Sorted by path.
+/// The entries of a folder, sorted by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     pub files: Vec<Found>,
-    /// The first few.
+    /// The first few skipped entries.
     pub skipped: Vec<Skipped>,
 }
 
 impl Folder {
-    /// Whoever names it may name it through links.
+    /// The path of the folder itself may contain links.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Folder { fd: open(path, flags, Mode::empty())? })
     }
 
-    /// What is below these paths, each a folder or a file; what is not there is empty.
+    /// Lists what is below these paths, each a folder or a file. A missing path is empty.
     pub fn list(&self, below: &[&str]) -> io::Result<Listing> {
         let mut walk =
             Walk { folder: self, found: Listing::default(), seen: 0, keep: &|_, _| true };
@@ -82,7 +82,7 @@ impl Folder {
         tops.sort_unstable();
         tops.dedup();
         for top in &tops {
-            // What is below another one is not there twice.
+            // A path below another one is not listed twice.
             let is_inside =
                 |other: &&str| top.strip_prefix(*other).is_some_and(|rest| rest.starts_with('/'));
             if !tops.iter().any(is_inside) {
@@ -93,8 +93,8 @@ impl Folder {
         Ok(walk.found)
     }
 
-    /// Everything in it that is to be kept: asked of each path, and whether it is a folder. What is in a folder that is
-    /// not kept is not looked at.
+    /// Lists everything for which `keep` returns true, given the path and whether it is a folder. Folders that are not
+    /// kept are not read.
     pub fn list_all(&self, keep: &dyn Fn(&str, bool) -> bool) -> io::Result<Listing> {
         let mut walk = Walk { folder: self, found: Listing::default(), seen: 0, keep };
         walk.below(".", "")?;
@@ -102,13 +102,13 @@ impl Folder {
         Ok(walk.found)
     }
 
-    /// A plain file of it, and what it is known by.
+    /// Opens a plain file of the folder, and returns its stamp.
     pub fn open_file(&self, path: &str) -> io::Result<(fs::File, Stamp)> {
-        // Opening a pipe would wait for somebody at its other end.
+        // Without this flag, opening a pipe would wait for its other end.
         let fd = self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
         let stat = fstat(&fd)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file"));
         }
         Ok((fd.into(), Stamp::of(&stat)))
     }
@@ -120,7 +120,7 @@ impl Folder {
         loop {
             match openat2(&self.fd, path, flags, Mode::empty(), resolve) {
                 Ok(fd) => return Ok(fd),
-                // Something was renamed just then, so the kernel could not tell; or a signal came.
+                // Something was renamed at that moment, so the kernel could not be sure; or a signal arrived.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -138,14 +138,14 @@ impl Stamp {
         }
     }
 
-    /// When its bytes or its mode were changed last, as the disk's clock has it.
+    /// When its contents or its mode last changed, according to the disk's clock.
     pub(crate) fn changed_at(&self) -> SystemTime {
         let (seconds, nanoseconds) = self.changed;
         let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         UNIX_EPOCH + seconds + Duration::from_nanos(nanoseconds)
     }
 
-    /// Of an open file.
+    /// The stamp of an open file.
     pub fn of_file(file: &fs::File) -> io::Result<Stamp> {
         Ok(Stamp::of(&fstat(file)?))
     }
@@ -163,7 +163,7 @@ impl Walk<'_> {
         let stat = match self.folder.open_beneath(path, OFlags::PATH) {
             Ok(fd) => fstat(&fd)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // On the way there is a link, or a file where a folder should be.
+            // There is a link on the way, or a file in place of a folder.
             Err(_) => {
                 self.skip(path, "is behind a link or a file");
                 return Ok(());
@@ -177,13 +177,13 @@ impl Walk<'_> {
         }
     }
 
-    /// `top` is what is opened first, and `prefix` how its entries are called.
+    /// `top` is opened first, and `prefix` is prepended to the names of its entries.
     fn below(&mut self, top: &str, prefix: &str) -> io::Result<()> {
         let mut folders = vec![prefix.to_owned()];
         while let Some(name) = folders.pop() {
             let opened = if name == prefix { top } else { &name };
             let opened = self.folder.open_beneath(opened, OFlags::RDONLY | OFlags::DIRECTORY);
-            // It went, became something else, or its owner may not read it.
+            // It was removed or replaced, or its owner may not read it.
             let Ok(fd) = opened else {
                 self.skip(&name, "cannot be read");
                 continue;
@@ -213,7 +213,7 @@ impl Walk<'_> {
         let Ok(text) = name.to_str() else {
             return self.skip(&join(&name.to_string_lossy()), "has a name that is not UTF-8");
         };
-        // What goes while we look was not there.
+        // An entry that disappears meanwhile counts as missing.
         let Ok(stat) = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
         self.take(join(text), &stat, folders);
     }
@@ -237,7 +237,7 @@ impl Walk<'_> {
             FileType::Fifo => self.skip(&path, "is a pipe"),
             FileType::Socket => self.skip(&path, "is a socket"),
             FileType::CharacterDevice | FileType::BlockDevice => self.skip(&path, "is a device"),
-            FileType::Unknown => self.skip(&path, "is no plain file"),
+            FileType::Unknown => self.skip(&path, "is not a plain file"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A file of a tree on its way into a folder: it is there under its name when it is whole and what it should be.
+//! Writes a file of a tree into a folder. It appears under its name only when it is complete and correct.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use crate::manifest::File;
 pub enum InstallError {
     #[error("the path {path:?} {why}")]
     Path { path: String, why: BadPath },
-    #[error("{path} came with other bytes than it should have")]
+    #[error("the contents of {path} do not match its digest")]
     WrongBytes { path: String },
     #[error("cannot write {path}")]
     Io { path: String, source: io::Error },
@@ -28,7 +28,7 @@ pub struct FileInstall {
     path: Box<str>,
     is_executable: bool,
     bytes_wanted: u64,
-    /// Not known of what comes from elsewhere.
+    /// `None` for files from elsewhere, whose digest is not known.
     digest: Option<BlobId>,
     part: String,
     parent: OwnedFd,
@@ -39,13 +39,13 @@ pub struct FileInstall {
 }
 
 impl Folder {
-    /// Begins to write a file, and makes the folders above it.
+    /// Starts to write a file, and creates the folders above it.
     pub fn place(&self, wanted: &File) -> Result<FileInstall, InstallError> {
         let File { path, is_executable, bytes, digest } = wanted;
         self.place_any(path, *is_executable, *bytes, Some(*digest))
     }
 
-    /// The same for a file whose bytes may be any, if their digest is not given.
+    /// The same for a file with arbitrary contents, if no digest is given.
     pub fn place_any(
         &self,
         path: &str,
@@ -80,7 +80,7 @@ impl Folder {
         })
     }
 
-    /// Makes a folder and those above it; what is there stays.
+    /// Creates a folder and its parents. Existing ones are kept.
     pub fn make_folder(&self, path: &str) -> io::Result<OwnedFd> {
         let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
         for end in ends {
@@ -107,13 +107,13 @@ impl FileInstall {
         self.file.write(piece).map_err(|source| self.failed(source))
     }
 
-    /// The same for what did not say how long it is.
+    /// The same for a file whose length is not known in advance.
     pub fn finish_as_is(mut self) -> Result<(), InstallError> {
         self.bytes_wanted = self.bytes;
         self.finish()
     }
 
-    /// All of it is here: gives it its name, over whatever had it.
+    /// Completes the file: gives it its name, replacing whatever had it.
     pub fn finish(mut self) -> Result<(), InstallError> {
         let found = std::mem::take(&mut self.hasher).finish();
         if self.bytes != self.bytes_wanted || self.digest.is_some_and(|wanted| wanted != found) {
@@ -147,7 +147,7 @@ impl Drop for FileInstall {
     }
 }
 
-/// Short, whatever the file is called.
+/// Short, whatever the name of the file is.
 fn part_name(path: &str) -> String {
     let digest = blob_of(path.as_bytes()).to_string();
     format!(".muster-part-{}", &digest[..16])
@@ -206,7 +206,7 @@ mod tests {
         for path in ["out/x", "out/deep/x", "../x", "/x"] {
             assert!(folder.place(&wanted(path, b"ours")).is_err(), "{path}");
         }
-        // A link that has the name gives way; what it leads to stays.
+        // A link with this name is replaced; its target is kept.
         let mut placing = folder.place(&wanted("link", b"ours")).unwrap();
         placing.write(b"ours").unwrap();
         placing.finish().unwrap();

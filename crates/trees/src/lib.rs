@@ -1,10 +1,10 @@
-//! Files that travel: a folder as a list of what is in it ([`Tree`]), and folders that are read and written
+//! Files that are transferred: a folder as a list of its contents ([`Tree`]), and folders that are read and written
 //! without ever leaving them ([`Folder`]).
 //!
-//! A tree names each file by its path, whether it may be run, its size and the digest of its bytes (BLAKE3). Its own id is the
-//! digest of its text, so equal folders are one tree, and whoever has the id can check everything else.
+//! A tree lists each file with its path, whether it is executable, its size and the digest of its contents (BLAKE3).
+//! Its own id is the digest of its text, so equal folders are one tree, and the id is enough to check everything else.
 //!
-//! It knows nothing of jobs, of HTTP, or of where bytes are kept.
+//! This crate knows nothing about jobs, HTTP, or where bytes are stored.
 
 mod digest;
 mod direct;

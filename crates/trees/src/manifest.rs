@@ -1,4 +1,4 @@
-//! What is in a folder, as one text.
+//! The contents of a folder, as one text.
 //!
 //! ```text
 //! muster-tree 1
@@ -6,36 +6,36 @@
 //! e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 x 0 run.sh
 //! ```
 //!
-//! Sorted by path, each path once, and read back only if it is exactly what would be written: so a tree has one text, and
-//! one id. Nothing in it leads out of the folder that it is put into.
+//! The list is sorted by path, contains each path once, and is accepted only if it is exactly what would be written: a
+//! tree has one text, and one id. Nothing in it leads out of the folder into which it is written.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use muster_core::model::{BadPath, BlobId, check_path};
 
-/// Enough for a code base or a checkpoint; a hundred thousand small files belong into an archive.
+/// Enough for a code base or a checkpoint; a hundred thousand small files belong in an archive.
 pub const FILES_MAX: usize = 10_000;
-/// Of the text.
+/// The largest size of the text.
 pub const MANIFEST_BYTES_MAX: usize = 2 << 20;
 pub const FILE_BYTES_MAX: u64 = 64 << 30;
-/// Of all files together.
+/// The largest size of all files together.
 pub const TREE_BYTES_MAX: u64 = 256 << 30;
-/// Of a path that is refused.
+/// How much of a refused path is shown.
 const SHOWN_CHARS: usize = 80;
 
 const HEADER: &str = "muster-tree 1";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Below the folder, with `/` between names.
+    /// The path below the folder, with `/` between names.
     pub path: Box<str>,
     pub is_executable: bool,
     pub bytes: u64,
     pub digest: BlobId,
 }
 
-/// Files by path. Whoever has one knows that it keeps to every rule.
+/// Files by path. A value of this type always satisfies every rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
     files: Vec<File>,
@@ -46,20 +46,20 @@ pub enum BadTree {
     #[error("{count} files; at most {FILES_MAX} are allowed, so pack small ones into an archive")]
     TooManyFiles { count: usize },
     #[error(
-        "a list of {bytes} bytes; at most {MANIFEST_BYTES_MAX} are allowed, so use fewer files or shorter paths"
+        "the list of files has {bytes} bytes; at most {MANIFEST_BYTES_MAX} are allowed, so use fewer files or shorter paths"
     )]
     TooLong { bytes: usize },
-    #[error("{path} has {bytes} bytes; a file may have {FILE_BYTES_MAX}")]
+    #[error("{path} has {bytes} bytes; a file may have at most {FILE_BYTES_MAX}")]
     FileTooLarge { path: String, bytes: u64 },
     #[error("the files have {bytes} bytes together; at most {TREE_BYTES_MAX} are allowed")]
     TooLarge { bytes: u64 },
     #[error("the path {path:?} {why}")]
     Path { path: String, why: BadPath },
-    #[error("{path:?} is a file and a folder, or is there twice")]
+    #[error("{path:?} is both a file and a folder, or is listed twice")]
     Twice { path: String },
-    #[error("line {line} is not one of a list of files")]
+    #[error("line {line} is not valid in a list of files")]
     Line { line: usize },
-    #[error("the list is not in the order of its paths, or not written as it should be")]
+    #[error("the list is not sorted by path, or not in canonical form")]
     NotCanonical,
 }
 
@@ -71,7 +71,7 @@ fn checked(path: &str) -> Result<(), BadTree> {
 }
 
 impl Tree {
-    /// In any order.
+    /// The files may be in any order.
     pub fn new(mut files: Vec<File>) -> Result<Tree, BadTree> {
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         check(&files)?;
@@ -82,7 +82,7 @@ impl Tree {
         }
     }
 
-    /// Reads what [`Tree::to_text`] wrote, and nothing else.
+    /// Parses what [`Tree::to_text`] wrote, and nothing else.
     pub fn parse(text: &[u8]) -> Result<Tree, BadTree> {
         if text.len() > MANIFEST_BYTES_MAX {
             return Err(BadTree::TooLong { bytes: text.len() });
@@ -101,7 +101,7 @@ impl Tree {
         }
         check(&files)?;
         let tree = Tree { files };
-        // A number with a plus or a zero before it, capitals in a digest: other texts of the same tree.
+        // Leading plus signs or zeros, or capitals in a digest, would be other texts of the same tree.
         if tree.to_text() == text { Ok(tree) } else { Err(BadTree::NotCanonical) }
     }
 
@@ -109,7 +109,7 @@ impl Tree {
         let mut text = format!("{HEADER}\n");
         for File { path, is_executable, bytes, digest } in &self.files {
             let mode = if *is_executable { 'x' } else { '-' };
-            writeln!(text, "{digest} {mode} {bytes} {path}").expect("texts grow");
+            writeln!(text, "{digest} {mode} {bytes} {path}").expect("writing to a string succeeds");
         }
         text
     }
@@ -122,7 +122,7 @@ impl Tree {
         self.files.is_empty()
     }
 
-    /// Of all files together.
+    /// The size of all files together.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
@@ -140,7 +140,7 @@ fn parse_line(line: &str) -> Option<File> {
     Some(File { digest, is_executable, bytes, path: parts.next()?.into() })
 }
 
-/// Returns the sum.
+/// Checks the sizes, and returns their sum.
 pub(crate) fn check_sizes<'p>(files: impl Iterator<Item = (&'p str, u64)>) -> Result<u64, BadTree> {
     let mut total = 0u64;
     for (path, bytes) in files {
@@ -155,7 +155,7 @@ pub(crate) fn check_sizes<'p>(files: impl Iterator<Item = (&'p str, u64)>) -> Re
     }
 }
 
-/// What holds for sorted files.
+/// Checks the rules for sorted files.
 fn check(files: &[File]) -> Result<(), BadTree> {
     if files.len() > FILES_MAX {
         return Err(BadTree::TooManyFiles { count: files.len() });

@@ -1,4 +1,4 @@
-//! A file on its way, a piece at a time: how much memory it takes does not depend on how large it is.
+//! Streams a file in chunks, so that the memory needed does not depend on its size.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt as _;
 
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The next `bytes` of a file, or fewer where it ends.
+/// Reads the next `bytes` of a file, or fewer if it ends before.
 pub fn pieces(
     file: std::fs::File,
     bytes: u64,

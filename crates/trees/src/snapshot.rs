@@ -1,5 +1,5 @@
-//! A folder as a tree, while somebody may be writing to it: either all of it as it was at one moment, or nothing; or, for
-//! whoever only wants to look, each file as far as it goes.
+//! A folder as a tree, while others may be writing to it: either all of it as it was at one moment, or nothing; or, for
+//! viewing only, each file as far as it goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,13 +15,15 @@ use crate::sparse::{Extent, extent, hole_bytes};
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Of holes in all files together. They take no space, but the time that it takes to hash them: a minute or two for these.
+/// The most bytes in holes of all files together. Holes take no space but take time to hash: a minute or two for this
+/// many.
 pub const HOLES_BYTES_MAX: u64 = 64 << 30;
 
-/// Two changes within a tick of the disk's clock look like one: what changed just now is read again next time.
+/// Two changes within a tick of the disk's clock look like one, so a file that changed just now is read again next
+/// time.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
-/// What was read before: a file that has not changed since is not read again.
+/// What was read before, so that files that have not changed since are not read again.
 #[derive(Debug)]
 pub struct Memory {
     known: BTreeMap<Box<str>, (Stamp, BlobId)>,
@@ -37,30 +39,30 @@ impl Default for Memory {
 #[derive(Debug)]
 pub struct Snapshot {
     pub tree: Tree,
-    /// What each file is known by; to be compared when it is read again.
+    /// The stamps of all files, to be compared when they are read again.
     pub listing: Listing,
     pub skipped: Vec<Skipped>,
-    /// Whether all of it is of one moment.
+    /// Whether all of it is from one moment.
     pub is_whole: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// Try again when it is quieter.
+    /// Retry when fewer files are changing.
     #[error("{path} changed while it was read")]
     Changed { path: String },
     #[error(transparent)]
     Bad(#[from] BadTree),
     #[error(
         "{path} has {bytes} bytes, of which {holes} are holes; all files together may have {HOLES_BYTES_MAX} bytes of \
-         holes: write only what is needed of it, or remove it"
+         holes: write only what is needed, or remove the file"
     )]
     TooManyHoles { path: String, bytes: u64, holes: u64 },
     #[error("cannot read {path}")]
     Io { path: String, source: io::Error },
 }
 
-/// What is below these paths of a folder.
+/// Reads what is below these paths of a folder.
 pub fn snapshot(
     folder: &Folder,
     below: &[&str],
@@ -70,7 +72,7 @@ pub fn snapshot(
     memory.forget_gone(below, &listing);
     let files = listing.files.iter().map(|found| memory.file(folder, found));
     let tree = Tree::new(files.collect::<Result<_, _>>()?)?;
-    // All files of one moment, or none.
+    // All files must be from one moment.
     let later = list(folder, below)?;
     if later.files != listing.files {
         let is_other = |pair: &(&Found, &Found)| pair.0 != pair.1;
@@ -82,8 +84,8 @@ pub fn snapshot(
     Ok(Snapshot { tree, listing, skipped, is_whole: true })
 }
 
-/// The same of folders that are never at rest: each file up to where it ended when it was found, as somebody who looks into
-/// it now and then would see it. What goes or shrinks meanwhile is left out.
+/// The same for folders that keep changing: each file up to where it ended when it was found, as an occasional viewer
+/// would see it. Files that disappear or shrink meanwhile are left out.
 pub fn glance(
     folder: &Folder,
     below: &[&str],
@@ -114,7 +116,7 @@ fn list(folder: &Folder, below: &[&str]) -> Result<Listing, SnapshotError> {
     if listing.files.len() > FILES_MAX {
         return Err(BadTree::TooManyFiles { count: listing.files.len() }.into());
     }
-    // Said now: to read what is too large may take hours.
+    // Checked before reading, because reading files that are too large may take hours.
     let sizes = listing.files.iter().map(|found| (&*found.path, found.stamp.bytes));
     if check_sizes(sizes)? > HOLES_BYTES_MAX {
         check_holes(folder, &listing)?;
@@ -126,7 +128,7 @@ fn check_holes(folder: &Folder, listing: &Listing) -> Result<(), SnapshotError> 
     let mut left = HOLES_BYTES_MAX;
     for found in &listing.files {
         let (path, bytes) = (found.path.to_string(), found.stamp.bytes);
-        // What goes meanwhile is missed by whoever reads it.
+        // A file that disappears meanwhile is noticed when it is read.
         let Ok((file, _)) = folder.open_file(&path) else { continue };
         let holes = hole_bytes(&file, bytes).map_err(|source| failed(found, source))?;
         left = left.checked_sub(holes).ok_or(SnapshotError::TooManyHoles { path, bytes, holes })?;
@@ -135,7 +137,7 @@ fn check_holes(folder: &Folder, listing: &Listing) -> Result<(), SnapshotError> 
 }
 
 impl Memory {
-    /// What is elsewhere may be asked for again.
+    /// Forgets missing files, but only below these paths, because others may be requested again.
     fn forget_gone(&mut self, below: &[&str], listing: &Listing) {
         let paths: BTreeSet<&str> = listing.files.iter().map(|found| &*found.path).collect();
         let is_in = |path: &str, top: &&str| {
@@ -169,7 +171,7 @@ fn file_of(found: &Found, digest: BlobId) -> File {
 fn read(folder: &Folder, found: &Found) -> Result<BlobId, SnapshotError> {
     let failed = |source| failed(found, source);
     let (file, stamp) = folder.open_file(&found.path).map_err(failed)?;
-    // One byte more than there should be: whoever appends without end is noticed.
+    // Reads one byte more than expected, so that a file that keeps growing is noticed.
     let (digest, bytes) = digest_of(&file, found.stamp.bytes + 1).map_err(failed)?;
     let later = Stamp::of_file(&file).map_err(failed)?;
     if stamp != found.stamp || later != found.stamp || bytes != found.stamp.bytes {
@@ -178,9 +180,9 @@ fn read(folder: &Folder, found: &Found) -> Result<BlobId, SnapshotError> {
     Ok(digest)
 }
 
-/// What is there of a file that did not stay as it was found, if that is as much.
+/// Reads a file that has changed since it was found, if it is still at least as long.
 fn read_part(folder: &Folder, found: &Found) -> Result<Option<File>, SnapshotError> {
-    // It went, or became something else.
+    // It was removed or replaced.
     let Ok((file, _)) = folder.open_file(&found.path) else { return Ok(None) };
     let (digest, bytes) =
         digest_of(&file, found.stamp.bytes).map_err(|source| failed(found, source))?;
@@ -195,7 +197,8 @@ fn failed(found: &Found, source: io::Error) -> SnapshotError {
     }
 }
 
-/// Of so many bytes, or fewer where it ends; and how many there were. Holes are not read.
+/// Hashes this many bytes, or fewer if the file ends before. Returns the digest and the number of bytes. Holes are not
+/// read.
 fn digest_of(file: &std::fs::File, bytes_max: u64) -> io::Result<(BlobId, u64)> {
     let mut hasher = Hasher::default();
     let mut piece = vec![0; PIECE_BYTES];
@@ -209,7 +212,7 @@ fn digest_of(file: &std::fs::File, bytes_max: u64) -> io::Result<(BlobId, u64)> 
         while at < until {
             let most = usize::try_from(until - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
             match file.read_at(&mut piece[..most], at)? {
-                // It has become shorter.
+                // The file has become shorter.
                 0 => return Ok((hasher.finish(), at)),
                 read => {
                     hasher.add(&piece[..read]);
@@ -263,7 +266,7 @@ mod tests {
     #[test]
     fn a_folder_that_is_a_link_is_not_entered() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        fs::write(other.path().join("secret"), "of somebody else").unwrap();
+        fs::write(other.path().join("secret"), "of another user").unwrap();
         symlink(other.path(), dir.path().join("outputs")).unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         for below in ["outputs", "outputs/secret"] {
@@ -282,7 +285,7 @@ mod tests {
         let folder = Folder::open(dir.path()).unwrap();
         let mut memory = Memory { settled_after: Duration::ZERO, ..Memory::default() };
         let first = taken(&folder, &["a"], &mut memory).tree;
-        // Proof that it is remembered: the memory says something else.
+        // To prove that it is remembered, the memory is changed.
         memory.known.get_mut("a").unwrap().1 = blob_of(b"remembered");
         assert_eq!(
             taken(&folder, &["a"], &mut memory).tree.files()[0].digest,
@@ -301,7 +304,7 @@ mod tests {
             taken(&folder, &["a"], &mut memory).tree.files()[0].digest,
             blob_of(b"just now")
         );
-        assert!(memory.known.is_empty(), "it may have changed again unseen");
+        assert!(memory.known.is_empty(), "it may have changed again without a trace");
     }
 
     #[test]
@@ -313,7 +316,7 @@ mod tests {
         let whole = fs::read(dir.path().join("a")).unwrap();
         let found = taken(&folder, &["a"], &mut Memory::default()).tree.files()[0].clone();
         assert_eq!((found.bytes, found.digest), (whole.len() as u64, blob_of(&whole)));
-        // To hash this would take a quarter of an hour.
+        // Hashing this would take a quarter of an hour.
         file.set_len(1 << 40).unwrap();
         let refused = snapshot(&folder, &["a"], &mut Memory::default()).unwrap_err().to_string();
         assert!(refused.contains("a has 1099511627776 bytes") && refused.contains("68719476736"));
@@ -352,7 +355,7 @@ mod tests {
         let parts: Vec<_> = found.iter().map(|found| read_part(&folder, found).unwrap()).collect();
         let digests: Vec<_> = parts.iter().map(|part| part.as_ref().map(|f| f.digest)).collect();
         assert_eq!(digests, [None, Some(blob_of(b"one")), None, Some(blob_of(b"one"))]);
-        // Whoever is quiet looks the same both ways.
+        // A folder that does not change looks the same both ways.
         let mut memory = Memory::default();
         let below = ["grows", "shrinks", "stays"];
         let (glanced, whole) =

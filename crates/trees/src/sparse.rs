@@ -1,7 +1,7 @@
-//! Files with holes: a hole takes no space where it is, takes none where it goes, and is not sent.
+//! Files with holes. A hole takes no space at either end, and is not sent.
 //!
-//! What is in a file is its data and its holes, which read as zeros. On its way it is a sequence of frames: eight bytes,
-//! little-endian, of which the highest bit says that this is a hole and the others how long it is; data follows its frame.
+//! A file consists of data and holes, which read as zeros. It is transferred as a sequence of frames: eight bytes,
+//! little-endian, of which the highest bit marks a hole and the others give its length. The data of a frame follows it.
 
 use std::fs::File;
 use std::io;
@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 use crate::digest::Hasher;
 
-/// What a file system keeps or leaves out.
+/// The unit in which file systems allocate space.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// Smaller ones are sent as the zeros that they are: there could be millions of them.
+/// Smaller holes are sent as zeros, because there could be millions of them.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
-/// Read or hashed at once.
+/// How much is read or hashed at once.
 const PIECE_BYTES: usize = 256 << 10;
 static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 const IS_HOLE: u64 = 1 << 63;
@@ -30,8 +30,8 @@ pub enum Run<'b> {
     Hole(u64),
 }
 
-/// Bytes that belong at this place of a file, as what has to be written and what is zeros up to where a block ends: what is
-/// never written reads as zeros.
+/// Splits bytes at this offset of a file into parts to write and parts that are zeros up to the end of a block, which
+/// need not be written.
 pub(crate) fn runs(at: u64, bytes: &[u8]) -> impl Iterator<Item = Run<'_>> {
     let mut rest = bytes;
     let mut in_block = (at % BLOCK_BYTES as u64) as usize;
@@ -57,7 +57,7 @@ pub(crate) fn runs(at: u64, bytes: &[u8]) -> impl Iterator<Item = Run<'_>> {
 }
 
 impl Hasher {
-    /// As many zeros.
+    /// Hashes this many zeros.
     pub fn add_hole(&mut self, bytes: u64) {
         let mut left = bytes;
         while left > 0 {
@@ -75,13 +75,13 @@ pub struct Extent {
     pub data: u64,
 }
 
-/// What is at this place of a file, up to `end`. Holes that are not worth it count as data. Where the file system cannot
-/// tell, all is data.
+/// Returns what is at this offset of a file, up to `end`. Small holes count as data. If the file system cannot tell,
+/// everything is data.
 pub fn extent(file: &File, at: u64, end: u64) -> io::Result<Extent> {
     let all = Extent { hole: 0, data: end - at };
     let begins = match seek(file, SeekFrom::Data(at)) {
         Ok(begins) => begins.clamp(at, end),
-        // There is no more data, or no more file.
+        // There is no more data, or the file has ended.
         Err(Errno::NXIO) => end,
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(all),
         Err(error) => return Err(error.into()),
@@ -103,7 +103,7 @@ pub fn extent(file: &File, at: u64, end: u64) -> io::Result<Extent> {
     Ok(Extent { hole, data: until - at - hole })
 }
 
-/// How many of a file's first bytes are in holes.
+/// Returns how many of a file's first bytes are in holes.
 pub(crate) fn hole_bytes(file: &File, bytes: u64) -> io::Result<u64> {
     let (mut at, mut holes) = (0, 0);
     while at < bytes {
@@ -114,17 +114,17 @@ pub(crate) fn hole_bytes(file: &File, bytes: u64) -> io::Result<u64> {
     Ok(holes)
 }
 
-/// A file with holes, as it is sent.
+/// A file with holes, in the form in which it is sent.
 #[derive(Debug)]
 pub struct Packed {
     file: File,
     extents: Vec<Extent>,
-    /// Of all frames and their data.
+    /// The size of all frames and their data.
     pub bytes: u64,
 }
 
 impl Packed {
-    /// The first bytes of a file; the file itself if it has no hole in them.
+    /// Packs the first bytes of a file. Returns the file itself if they contain no hole.
     pub fn new(file: File, bytes: u64) -> io::Result<Result<Packed, File>> {
         let (mut at, mut extents) = (0, Vec::new());
         while at < bytes {
@@ -142,7 +142,7 @@ impl Packed {
         Ok(Ok(Packed { file, extents, bytes }))
     }
 
-    /// Ends early where the file has become shorter.
+    /// Ends early if the file has become shorter.
     pub fn pieces(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
         let Packed { file, extents, .. } = self;
         let file = std::sync::Arc::new(file);
@@ -184,17 +184,17 @@ fn read_at(file: &File, at: u64, left: u64) -> io::Result<Bytes> {
     Ok(piece.into())
 }
 
-/// Takes a file apart that was sent in frames.
+/// Decodes a file that was sent in frames.
 #[derive(Debug, Default)]
 pub struct Unpacking {
-    /// Of a frame that is not whole yet.
+    /// The part of an incomplete frame.
     frame: Vec<u8>,
-    /// Of data.
+    /// The data that is still expected.
     left: u64,
 }
 
 impl Unpacking {
-    /// The next part of what has come; `None` when all of it is used.
+    /// Returns the next part of the received bytes, or `None` when all of them have been used.
     pub fn next<'b>(&mut self, come: &mut &'b [u8]) -> Option<Run<'b>> {
         loop {
             if come.is_empty() {
@@ -219,7 +219,7 @@ impl Unpacking {
         }
     }
 
-    /// Whether it ended where a frame does.
+    /// Returns true if it ended at the end of a frame.
     pub fn is_whole(&self) -> bool {
         self.left == 0 && self.frame.is_empty()
     }
@@ -236,7 +236,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// 9 MiB and a little, of which two places have data.
+    /// Creates a file of a little over 9 MiB with data in two places.
     fn holey() -> File {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[1; 5_000], 3 * MIB).unwrap();
@@ -296,7 +296,7 @@ mod tests {
         }
         let bytes = file.metadata().unwrap().len();
         assert!(Packed::new(file, bytes).unwrap().is_err());
-        // Only a part of it is wanted, and that is a hole.
+        // Only a part of the file is sent, and that part is a hole.
         let packed = Packed::new(holey(), MIB).unwrap().expect("it has holes");
         assert_eq!(sent(packed).await, (MIB | IS_HOLE).to_le_bytes());
     }

@@ -493,7 +493,7 @@ mod tests {
         let said = why_not(dir.path());
         assert!(said.contains("'sock' is a socket"), "{said}");
         assert!(why_not(&dir.path().join("sock")).contains("cannot read"));
-        assert!(why_not(Path::new("/dev/null")).contains("no plain file"));
+        assert!(why_not(Path::new("/dev/null")).contains("not a plain file"));
         std::fs::write(dir.path().join(".amlignore"), "sock\n").unwrap();
         assert!(Local::read("code", dir.path()).is_ok());
         assert!(why_not(&dir.path().join("nowhere")).contains("there is no file or folder"));

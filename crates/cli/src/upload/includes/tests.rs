@@ -117,7 +117,7 @@ fn what_does_not_go_together_is_refused() {
         (&["../other/a.py"], "a.py' already"),
         (&["../comp/src/sub"], "sub' already"),
         (&["../links"], "is a link that leads out of the folder"),
-        (&["/dev/null"], "no plain file"),
+        (&["/dev/null"], "not a plain file"),
         (&["/"], "it has no name"),
     ] {
         let said = refused(paths);
