@@ -31,7 +31,7 @@ def test_a_job_of_azure_ai_ml_imports_what_the_dockerfile_installs(ml_client, mu
     assert ml_client.jobs.get(job.name).status == "Completed", said
     assert "hello from the Dockerfile 1.17.0" in said
     assert "muster: the image 'python:3.11-slim' of the Dockerfile is not run here" in said
-    assert "not done here: apt-get update: the host's packages are used" in said
+    assert "skipped: apt-get update: the host's packages are used" in said
 
 
 def test_one_with_a_name_is_the_same_from_both(ml_client, muster, cluster, tmp_path):
@@ -53,7 +53,7 @@ def test_one_with_a_name_is_the_same_from_both(ml_client, muster, cluster, tmp_p
     flags = ("--name", name, "--version", "1", *WORKSPACE_FLAGS)
     log = json.loads(muster("environment", "show-build-log", *flags, "-o", "json").stdout)
     assert (log["state"], log["packages"]) == ("ready", ["six==1.17.0"])
-    assert any(note.startswith("not done here: apt-get install") for note in log["notes"])
+    assert any(note.startswith("skipped: apt-get install") for note in log["notes"])
 
 
 @pytest.mark.parametrize(

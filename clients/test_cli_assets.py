@@ -356,14 +356,14 @@ def test_curated_environments_say_what_stands_in(ml_client, printed, refused):
     from azure.core.exceptions import ResourceNotFoundError
 
     seen = ml_client.environments.get(CURATED, label="latest")
-    assert seen.name == CURATED and "stands in for it" in seen.description
+    assert seen.name == CURATED and "is used instead" in seen.description
     assert ml_client.environments.get(CURATED, version="33").version == "33"
     check(printed("environment", "show", "-n", CURATED), seen)
     rows = printed("environment", "list", "--curated")
     assert {"AzureML-sklearn-1.0-*", "*"} <= {row["name"] for row in rows}
     registry = "azureml://registries/azureml/environments/sklearn-1.5/labels/latest"
     shown = printed("environment", "show", "-n", registry)
-    assert shown["recipe"] == "sklearn-1.5" and "stands in" in shown["notes"][0]
+    assert shown["recipe"] == "sklearn-1.5" and "is used instead" in shown["notes"][0]
     with pytest.raises(ResourceNotFoundError, match="the nearest are"):
         ml_client.environments.get("AzureML-sklern-1.0", label="latest")
     assert "the nearest are" in refused(3, "environment", "show", "-n", "AzureML-sklern-1.0")

@@ -65,7 +65,7 @@ def test_mlflow_in_a_curated_environment_writes_to_the_outputs(lab):
     status, said = lab.ended(job, 300), lab.log(job)
     assert status == "Completed", said
     assert "trained with MLflow 2.22" in said, said
-    assert "what MLflow logged is kept in outputs/mlruns/" in said, said
+    assert "what MLflow logged is saved in outputs/mlruns/" in said, said
     names = kept(lab, job)
     for wanted in ("metrics/before", "params/c", "metrics/training_score", "MLmodel"):
         assert any(name.endswith(wanted) for name in names), (wanted, sorted(names))
@@ -78,9 +78,9 @@ def test_a_conda_file_with_mlflow_and_the_older_sdk_works(lab):
     status, said = lab.ended(job, 300), lab.log(job)
     assert status == "Completed", said
     # It has the Python that it asks for, or says which there are.
-    assert "python (3, 10)" in said or "python 3.10 is not on this machine, which has 3." in said
+    assert "python (3, 10)" in said or "python 3.10 is not on this host, which has 3." in said
     assert "fusepy, which azureml_dataset_runtime asks for" in said, said
-    assert "what MLflow logged is kept in outputs/mlruns/" in said, said
+    assert "what MLflow logged is saved in outputs/mlruns/" in said, said
 
 
 def test_data_elsewhere_is_fetched_or_refused_when_it_is_submitted(lab):

@@ -341,7 +341,7 @@ def test_a_python_that_is_not_there_is_noted_at_submit(ml_client, muster):
         environment = Environment(conda_file=conda, image="ubuntu:22.04")
         job = command(command="true", environment=environment, compute="no-nodes")
         made = ml_client.jobs.create_or_update(job)
-        note = "python 3.39 is not on this machine, which has 3."
+        note = "python 3.39 is not on this host, which has 3."
         assert note in made.properties["muster.note"]
         assert note in ml_client.jobs.get(made.name).properties["muster.note"]
     finally:

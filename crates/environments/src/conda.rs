@@ -1,7 +1,7 @@
-//! A conda specification, as far as it can be had without conda: the Python that it asks for, what stands under `pip:`,
-//! and those of its packages that PyPI has as well.
+//! Reads a conda specification, as far as possible without conda: the Python that it asks for, what is listed under
+//! `pip:`, and those of its packages that PyPI has as well.
 //!
-//! Whatever was changed or left out on the way is a note, for the log of each job that uses it. What cannot be had is
+//! Every change or omission becomes a note, for the log of each job that uses it. Packages that are not available are
 //! refused by name.
 
 mod names;
@@ -23,22 +23,22 @@ use crate::python::{BadPythonRequest, PythonRequest};
 use crate::variables::{self, Unfit, VARIABLES_MAX};
 
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
-/// Of conda's own, beside those under `pip:`.
+/// The most conda packages, besides those under `pip:`.
 pub const DEPENDENCIES_MAX: usize = 500;
 
-/// Where conda would look for packages.
+/// The note about channels, in which conda would look for packages.
 pub(crate) const NO_CHANNELS: &str =
     "conda's channels are not used; packages come from the index of packages";
 
-/// Said where conda's environment would have to be active for them.
+/// The note about variables, which conda sets only in an active environment.
 pub(crate) const NO_VARIABLES: &str =
     "the conda file's variables are left out; give them as environment_variables of the job";
 
-/// What came of it.
+/// The result of reading a conda file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
     pub recipe: Recipe,
-    /// Which conda sets where the environment is active.
+    /// The variables that conda sets when the environment is active.
     pub variables: BTreeMap<String, String>,
     pub notes: Vec<Box<str>>,
 }
@@ -46,46 +46,46 @@ pub struct Read {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CondaError {
     #[error(
-        "the conda file has {bytes} bytes, at most {TEXT_BYTES_MAX} are taken; name fewer packages"
+        "the conda file has {bytes} bytes, but at most {TEXT_BYTES_MAX} are allowed; list fewer packages"
     )]
     TooLong { bytes: usize },
-    #[error("the conda file, line {}, column {}, is no YAML: {words}", place.0, place.1)]
+    #[error("the conda file, line {}, column {}, is not valid YAML: {words}", place.0, place.1)]
     Yaml { place: (usize, usize), words: String },
     #[error(
-        "the conda file holds no fields; it begins with 'dependencies:' and a list of packages"
+        "the conda file has no fields; it must begin with 'dependencies:' and a list of packages"
     )]
     NoFields,
-    #[error("{field} of the conda file is not {wanted}; give {wanted}")]
+    #[error("{field} of the conda file is not {wanted}; write {wanted}")]
     Kind { field: &'static str, wanted: &'static str },
     #[error(
-        "the conda file has {count} dependencies, at most {DEPENDENCIES_MAX} are taken; name fewer"
+        "the conda file has {count} dependencies, but at most {DEPENDENCIES_MAX} are allowed; list fewer"
     )]
     TooMany { count: usize },
-    #[error("the dependency {text} cannot be read: {why}")]
+    #[error("the dependency {text} is not valid: {why}")]
     Dependency { text: String, why: BadSpec },
-    #[error("the conda package {name} cannot be had here: {why}")]
+    #[error("the conda package {name} is not available here: {why}")]
     Refused { name: String, why: Box<str> },
     #[error(
-        "the conda package {name} is not known to be the same on PyPI; if it is, name it under 'pip:' instead{also}, or have \
+        "the conda package {name} is not known to be the same on PyPI; if it is, list it under 'pip:' instead{also}, or have \
          the operator add it to the server's environments-file",
         also = guess.as_ref().map(|name| format!(" (did you mean {}?)", brief(name))).unwrap_or_default()
     )]
     Unknown { name: String, guess: Option<String> },
-    #[error("the Python that is asked for, {text}, cannot be had: {why}")]
+    #[error("the requested Python, {text}, is not available: {why}")]
     Python { text: String, why: BadPythonRequest },
     #[error(
-        "the conda file has {count} variables, at most {VARIABLES_MAX} are taken; leave some out"
+        "the conda file has {count} variables, but at most {VARIABLES_MAX} are allowed; leave some out"
     )]
     Variables { count: usize },
     #[error(
-        "the conda file's variable {name} cannot be set; give letters, digits and _ as its name, and one text as its value"
+        "the conda file's variable {name} cannot be set; its name must consist of letters, digits and _, and its value must be a text"
     )]
     Variable { name: String },
     #[error("under pip")]
     Pip(#[source] PipError),
 }
 
-/// Reads a conda file. `indexes`: the addresses that its `pip:` may name.
+/// Parses a conda file. `indexes` are the package indexes that its `pip:` may name.
 pub fn parse(text: &str, names: &Names, indexes: &[String]) -> Result<Read, CondaError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(CondaError::TooLong { bytes: text.len() });
@@ -124,7 +124,7 @@ pub fn parse(text: &str, names: &Names, indexes: &[String]) -> Result<Read, Cond
     Ok(read)
 }
 
-/// What would stand among `dependencies:`, one by one, as `conda install` takes it.
+/// Parses the entries of `dependencies:` one by one, as `conda install` accepts them.
 pub fn packages<'a>(
     specs: impl IntoIterator<Item = &'a str>,
     names: &Names,
@@ -225,7 +225,7 @@ impl<'a> Reading<'a> {
         let name = match self.names.of(&spec.name) {
             names::Known::As(name) => name,
             names::Known::Dropped(why) => {
-                // Everybody names it, and nobody misses anything.
+                // Every file lists it, and nothing is missing without it.
                 if spec.name != "pip" {
                     let text = format!("the conda package {} is left out: {why}", spec.name);
                     self.notes.add(&text);
@@ -250,7 +250,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// What stands under `pip:`.
+/// Returns the lines under `pip:`.
 fn texts(lines: Node) -> Result<Vec<String>, CondaError> {
     let wrong =
         || CondaError::Kind { field: "pip", wanted: "a list of texts such as numpy==1.26.4" };

@@ -1,8 +1,8 @@
-//! A Dockerfile, as far as it can be had without an engine for containers: the image that it starts from, by what stands
-//! in for it, and the Python packages that it installs.
+//! Reads a Dockerfile, as far as possible without a container engine: the image that it starts from, for which a
+//! substitute is used, and the Python packages that it installs.
 //!
-//! What makes no difference here is a note, for the log of each job that uses it. Whatever else might make one is refused,
-//! with its line and what to do instead.
+//! Instructions that make no difference here become notes, for the log of each job that uses it. Everything else that
+//! might make a difference is refused, with its line and the remedy.
 
 mod copies;
 mod install;
@@ -29,22 +29,24 @@ use crate::variables::VARIABLES_MAX;
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
 pub const INSTRUCTIONS_MAX: usize = 1_000;
 pub const STAGES_MAX: usize = 50;
-/// Of all `RUN`s together.
+/// The most commands of all `RUN`s together.
 pub const COMMANDS_MAX: usize = 2_000;
-/// Requirements and conda files of the context that are read.
+/// The most requirements and conda files of the context that are read.
 pub const FILES_MAX: usize = 50;
 
-/// The folder that a Dockerfile takes files from.
+/// The folder from which a Dockerfile takes files.
 pub trait Files {
-    /// `None` if there is no such file. The words of an error are for the user.
+    /// Returns `None` if there is no such file. The text of an error is for the user.
     fn read(&self, path: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, String>;
-    /// Whether there is a file or a folder of that name.
+    /// Returns true if there is a file or a folder of that name.
     fn has(&self, path: &str) -> Result<bool, String>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadDockerfile {
-    #[error("the Dockerfile has {bytes} bytes, at most {TEXT_BYTES_MAX} are taken; shorten it")]
+    #[error(
+        "the Dockerfile has {bytes} bytes, but at most {TEXT_BYTES_MAX} are allowed; shorten it"
+    )]
     TooLong { bytes: usize },
     #[error("the Dockerfile has more than {INSTRUCTIONS_MAX} instructions; leave some out")]
     TooMany,
@@ -61,40 +63,38 @@ pub enum BadDockerfile {
     },
 }
 
-/// What is wrong with an instruction, and what to do.
+/// What is wrong with an instruction, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(
-        "{command} cannot be done here: images are not built, only the Python packages that a Dockerfile installs are; leave it \
-         out, give a conda file or pip's requirements, or name an image that `muster environment list --curated` has"
+        "{command} is not supported here: images are not built, only the Python packages that a Dockerfile installs are; remove \
+         it, give a conda file or pip requirements, or choose an image from `muster environment list --curated`"
     )]
     Command { command: String },
-    #[error("the option {option} of {program} is not read here; leave it out")]
+    #[error("the option {option} of {program} is not supported here; remove it")]
     Option { program: &'static str, option: String },
-    #[error("heredocs (<<) are not read; write its lines as commands with && between them")]
+    #[error("heredocs (<<) are not supported; write the lines as commands with && between them")]
     Heredoc,
-    #[error("{0} is no instruction of a Dockerfile; correct it")]
+    #[error("{0} is not an instruction of a Dockerfile; correct it")]
     Instruction(String),
     #[error(transparent)]
     Words(#[from] BadWords),
     #[error(
-        "{name} has no value here: variables of images and what commands say are not known; write the value, or give it with ARG or ENV"
+        "{name} has no value here: variables of images and the output of commands are not known; write the value, or set it with ARG or ENV"
     )]
     Unknown { name: String },
     #[error("it needs a name; write FROM IMAGE or FROM IMAGE AS NAME")]
     From,
-    #[error("it needs a file of the context and where it goes to; write COPY FILE FOLDER/")]
+    #[error("it needs a file of the context and a target; write COPY FILE FOLDER/")]
     Copy,
     #[error("more than {COPIES_MAX} files and folders are copied; copy folders instead of files")]
     Copies,
     #[error("{path} leads out of the context; put the file into the context's folder")]
     Outside { path: String },
-    #[error(
-        "{text} is an address, and nothing is fetched here; put the file into the context's folder"
-    )]
+    #[error("{text} is a URL, and nothing is fetched here; put the file into the context's folder")]
     Address { text: String },
     #[error(
-        "{path} is not in the context; check its name, and that no .amlignore or .gitignore leaves it out"
+        "{path} is not in the context; check its name, and that no .amlignore or .gitignore excludes it"
     )]
     NotThere { path: String },
     #[error(
@@ -103,9 +103,9 @@ pub enum Refusal {
     NotCopied { path: String },
     #[error("it names no file; write -r FILE, or --file FILE for conda")]
     NoFile,
-    #[error("the context's file {path} is not UTF-8 text; save it as such")]
+    #[error("the context's file {path} is not valid UTF-8; save it as such")]
     NotText { path: String },
-    #[error("more than {FILES_MAX} files are to be read; put their lines into one")]
+    #[error("it reads more than {FILES_MAX} files; put their lines into one")]
     Files,
     #[error("there are more than {COMMANDS_MAX} commands; leave some out")]
     Commands,
@@ -127,19 +127,19 @@ pub enum Refusal {
     CondaFile { path: String, source: CondaError },
 }
 
-/// What came of it.
+/// The result of reading a Dockerfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
-    /// What its last stage starts from.
+    /// The image that its last stage starts from.
     pub image: String,
-    /// What it installs; `None` if that is nothing.
+    /// What it installs. `None` if it installs nothing.
     pub recipe: Option<Recipe>,
-    /// What its processes would find in their environment.
+    /// The environment variables of its processes.
     pub variables: BTreeMap<String, String>,
     pub notes: Vec<Box<str>>,
 }
 
-/// What is read with: the context, which conda packages PyPI has, and the indexes that may be named.
+/// What is needed to read a Dockerfile: the context, the conda packages that PyPI has, and the allowed package indexes.
 #[derive(Clone, Copy)]
 pub struct With<'a> {
     pub files: &'a dyn Files,
@@ -147,7 +147,7 @@ pub struct With<'a> {
     pub indexes: &'a [String],
 }
 
-/// Reads a Dockerfile.
+/// Parses a Dockerfile.
 pub fn parse(text: &str, with: With<'_>) -> Result<Read, BadDockerfile> {
     let instructions = lines::instructions(text)?;
     let spent = Cell::new(0);
@@ -159,7 +159,7 @@ pub fn parse(text: &str, with: With<'_>) -> Result<Read, BadDockerfile> {
 }
 
 impl Read {
-    /// On top of what stands in for its image.
+    /// Applies it on top of the substitute for its image.
     pub fn on(self, base: JobEnvironment) -> JobEnvironment {
         let Read { image, recipe, variables, notes } = self;
         let mut said = base.notes;
@@ -168,8 +168,8 @@ impl Read {
             (Some(own), None) => {
                 let image = brief(&image);
                 said = vec![format!(
-                    "the image {image} of the Dockerfile is not run here; an environment made here, with what the Dockerfile \
-                     installs, stands in for it"
+                    "the image {image} of the Dockerfile is not run here; an environment built here, with what the Dockerfile \
+                     installs, is used instead"
                 ).into()];
                 let python = own.python.or_else(|| wish_of(&image).map(Into::into));
                 Some(Recipe { python, ..own })
@@ -177,13 +177,13 @@ impl Read {
             (Some(own), Some(base)) => Some(laid_over(own, base)),
         };
         said.extend(notes);
-        // Its own replace those of the image.
+        // The Dockerfile's own variables replace those of the image.
         let variables = base.variables.into_iter().chain(variables).collect();
         JobEnvironment { recipe, notes: said, variables, ..base }
     }
 }
 
-/// What the Dockerfile says of a package goes first: it would replace what the image has.
+/// The Dockerfile's own packages take precedence, because they would replace those of the image.
 fn laid_over(own: Recipe, base: Recipe) -> Recipe {
     let names: Vec<&str> = own.requirements.iter().map(|line| package(line)).collect();
     let kept = base.requirements.iter().filter(|line| !names.contains(&package(line)));
@@ -196,7 +196,7 @@ fn laid_over(own: Recipe, base: Recipe) -> Recipe {
     recipe
 }
 
-/// `python:3.11-slim` is Python 3.11.
+/// Returns the Python of an image: `python:3.11-slim` has Python 3.11.
 fn wish_of(image: &str) -> Option<String> {
     let image = image.trim_matches('\'');
     let (name, tag) = image.rsplit('/').next()?.split_once(':')?;
@@ -205,7 +205,7 @@ fn wish_of(image: &str) -> Option<String> {
     (name == "python").then(|| wish.text())
 }
 
-/// All that is installed. An index that not all of it comes from is one beside the usual.
+/// Merges everything that is installed. An index that only some of it uses becomes an extra index.
 fn merged(python: Option<Box<str>>, installs: Vec<Recipe>) -> Option<Recipe> {
     if installs.is_empty() && python.is_none() {
         return None;

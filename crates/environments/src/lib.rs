@@ -1,11 +1,12 @@
-//! Python environments for jobs: what users write about them becomes a recipe, and a recipe becomes a folder that
-//! jobs share.
+//! Python environments for jobs: a user's specification becomes a recipe, and a recipe becomes a folder that jobs
+//! share.
 //!
-//! * [`conda`], [`pip`] and [`dockerfile`] read what users write; [`table`] knows what stands in for images and for
+//! * [`conda`], [`pip`] and [`dockerfile`] read specifications; [`table`] knows the substitutes for images and for
 //!   Azure's curated environments. These are pure: text in, [`muster_core::model::Recipe`] and notes out;
 //! * [`store`] builds with `uv` and keeps what is built, each recipe once.
 //!
-//! Only wheels are installed, so nobody's code runs during a build. It knows nothing of jobs, nodes and HTTP.
+//! Only wheels are installed, so no package's code runs during a build. This crate knows nothing about jobs, nodes and
+//! HTTP.
 
 pub mod conda;
 pub mod dockerfile;
@@ -21,13 +22,13 @@ mod version;
 use aws_lc_rs::digest::{SHA256, digest};
 use muster_core::model::{Recipe, RecipeId};
 
-/// What an environment is known by.
+/// Returns the id of an environment.
 pub fn id_of(recipe: &Recipe) -> RecipeId {
     let digest = digest(&SHA256, recipe.text().as_bytes());
     RecipeId(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
-/// Something that a user wrote, for a message: in quotes, not too long, and without what a terminal would obey.
+/// Prepares a user's text for a message: quoted, shortened, and without control characters.
 fn brief(text: &str) -> String {
     format!("'{}'", shown(text))
 }

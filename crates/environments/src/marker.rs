@@ -1,6 +1,6 @@
-//! The part of a requirement after the semicolon: for which machines and interpreters it holds.
+//! The part of a requirement after the semicolon: for which hosts and interpreters it applies.
 //!
-//! pep508_rs would keep every marker in memory for good: see docs/adr/0008.
+//! pep508_rs would keep every marker in memory forever; see docs/adr/0008.
 
 const NAMES: [&str; 12] = [
     "python_version",
@@ -17,10 +17,10 @@ const NAMES: [&str; 12] = [
     "extra",
 ];
 const OPERATORS: [&str; 8] = ["===", "==", "!=", "<=", ">=", "~=", "<", ">"];
-/// Nobody writes more, and reading one goes as deep as it is.
+/// Nothing sensible is deeper, and parsing recurses as deep as the marker is.
 const DEPTH_MAX: usize = 16;
 
-/// In its one spelling, or `None` if it is none.
+/// Returns the canonical spelling, or `None` if the text is not a marker.
 pub fn canonical(text: &str) -> Option<String> {
     let mut reading = Reading { rest: text, out: String::new() };
     reading.any(0)?;
@@ -87,7 +87,7 @@ impl Reading<'_> {
         }
         let quote = if self.sign("\"") { '"' } else { self.sign("'").then_some('\'')? };
         let (text, rest) = self.rest.split_once(quote)?;
-        // Nothing that means something to whoever reads the line next.
+        // Excludes everything that has a meaning for the next reader of the line.
         let is_good = |c: char| c.is_ascii_alphanumeric() || " .-_+*,#/:~".contains(c);
         if !text.chars().all(is_good) {
             return None;

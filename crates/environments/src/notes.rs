@@ -1,6 +1,6 @@
-//! What a user should know about how an environment came about: lines for the log of each job that uses it.
+//! Notes about how an environment was derived: lines for the log of each job that uses it.
 
-/// They go with every job that has the environment.
+/// They are sent with every job that uses the environment.
 pub const NOTES_MAX: usize = 100;
 
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub struct Notes {
 
 impl Notes {
     pub fn add(&mut self, text: &str) {
-        // What a user wrote may be in it, and it becomes a line of a log.
+        // It may quote a user's text, and becomes a line of a log.
         let text = text.replace(char::is_control, " ");
         if self.all.iter().any(|known| **known == *text) {
             return;
@@ -22,7 +22,7 @@ impl Notes {
         }
     }
 
-    /// `what`: of which there were too many.
+    /// `what` names the things of which there were too many.
     pub fn finish(mut self, what: &str) -> Vec<Box<str>> {
         if self.left_out > 0 {
             self.all.push(format!("and {} more {what} likewise", self.left_out).into());

@@ -1,7 +1,7 @@
-//! Requirements as pip reads them, strictly: names of packages with versions, and next to nothing else.
+//! Reads requirements as pip does, but strictly: names of packages with versions, and little else.
 //!
-//! What would run somebody's code during a build, or read files and addresses of the server's machine, is refused by
-//! name and with what to do instead.
+//! Anything that would run a package's code during a build, or read files or URLs of the server's host, is refused by
+//! name and with a remedy.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ use crate::version::{Specifier, joined, specifiers};
 
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
 pub const REQUIREMENTS_MAX: usize = 500;
-/// With all that is continued on the next lines. A package with a hash for each of its files takes some kilobytes.
+/// The longest line, including its continuation lines. A package with a hash for each of its files takes several
+/// kilobytes.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
 const NAME_BYTES_MAX: usize = 128;
 const EXTRAS_MAX: usize = 32;
@@ -21,41 +22,41 @@ const EXTRAS_MAX: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PipError {
     #[error(
-        "the requirements have {bytes} bytes, at most {TEXT_BYTES_MAX} are taken; name fewer packages, others come with them"
+        "the requirements have {bytes} bytes, but at most {TEXT_BYTES_MAX} are allowed; list fewer packages, because dependencies are added automatically"
     )]
     TooLong { bytes: usize },
     #[error(
-        "there are more than {REQUIREMENTS_MAX} requirements; name fewer, the packages that these need come by themselves"
+        "there are more than {REQUIREMENTS_MAX} requirements; list fewer, because dependencies are added automatically"
     )]
     TooMany,
-    #[error("line {line} has {bytes} bytes, at most {LINE_BYTES_MAX} are taken; shorten it")]
+    #[error("line {line} has {bytes} bytes, but at most {LINE_BYTES_MAX} are allowed; shorten it")]
     LongLine { line: usize, bytes: usize },
     #[error("line {line}, {text}: {why}")]
     Line { line: usize, text: String, why: Refusal },
 }
 
-/// What is wrong with a line, and what to do.
+/// What is wrong with a line, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(
-        "it is no requirement ({0}); write NAME, NAME[EXTRA] or NAME>=1.2,<2, and a condition after a semicolon"
+        "it is not a valid requirement ({0}); write NAME, NAME[EXTRA] or NAME>=1.2,<2, and a condition after a semicolon"
     )]
     Shape(&'static str),
     #[error(
-        "packages come as wheels from an index, not from an address; name the package and its version, and if only an \
-         index of your own has it, ask the operator to add that to package-indexes"
+        "packages are installed as wheels from an index, not from a URL; list the package and its version, and if only your own \
+         index has it, ask the operator to add that index to package-indexes"
     )]
     Address,
     #[error(
-        "packages come as wheels from an index, not from a repository; publish a wheel of it, or put its code into the \
+        "packages are installed as wheels from an index, not from a repository; publish a wheel of it, or put its code into the \
          job's own code folder"
     )]
     Repository,
     #[error(
-        "files of this machine are not installed; put the code into the job's own code folder, or publish a wheel of it"
+        "files of this host are not installed; put the code into the job's own code folder, or publish a wheel of it"
     )]
     Path,
-    #[error("other files are not read; write their lines in here instead")]
+    #[error("other files are not read; write their lines here instead")]
     Include,
     #[error(
         "this index is not allowed; leave the line out, or ask the operator to add the index to the server's setting \
@@ -68,7 +69,7 @@ pub enum Refusal {
     Option { name: String, remedy: &'static str },
 }
 
-/// Reads a requirements file. `indexes`: the addresses that may be named in it.
+/// Parses a requirements file. `indexes` are the package indexes that it may name.
 pub fn parse(text: &str, indexes: &[String]) -> Result<Recipe, PipError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(PipError::TooLong { bytes: text.len() });
@@ -91,28 +92,28 @@ pub fn parse(text: &str, indexes: &[String]) -> Result<Recipe, PipError> {
     Ok(recipe)
 }
 
-/// Requirements that stand alone, each by itself: of a conda file's `pip:` and of tables.
+/// Parses separate requirements: those under `pip:` of a conda file, and those of tables.
 pub fn parse_lines<'a>(
     lines: impl IntoIterator<Item = &'a str>,
     indexes: &[String],
 ) -> Result<Recipe, PipError> {
     let mut text = String::new();
     for line in lines {
-        // A line is one: what follows a break would be another.
+        // A line is one requirement, so a line break in it must not start another.
         text.extend(line.chars().map(|c| if c == '\n' || c == '\r' { ' ' } else { c }));
         text.push('\n');
     }
     parse(&text, indexes)
 }
 
-/// With their numbers, without comments, and with those that go on in the next in one.
+/// Splits the text into numbered lines, without comments and with continuation lines joined.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut all = Vec::new();
     let mut open: Option<(usize, String)> = None;
     for (index, line) in text.lines().enumerate() {
         let (number, mut whole) = open.take().unwrap_or((index + 1, String::new()));
         let uncommented = without_comment(line);
-        // A comment ends where its line does.
+        // A comment ends with its line.
         let (part, goes_on) = match uncommented.strip_suffix('\\') {
             Some(part) if uncommented.len() == line.len() => (part, true),
             _ => (uncommented, false),
@@ -172,7 +173,7 @@ impl Found {
                 }
                 Ok(())
             }
-            // What is always so.
+            // These are always in effect.
             "--only-binary" | "--prefer-binary" => Ok(()),
             "-r" | "--requirement" | "-c" | "--constraint" => Err(Refusal::Include),
             "-e" | "--editable" => Err(match value.contains("://") {
@@ -181,8 +182,8 @@ impl Found {
             }),
             "-f" | "--find-links" => Err(Refusal::Address),
             "--no-binary" => Err(option(name, "only wheels are installed, nothing is built")),
-            "--pre" => Err(option(name, "name the version that you mean, as in NAME==2.0rc1")),
-            "--trusted-host" => Err(option(name, "indexes are the operator's: package-indexes")),
+            "--pre" => Err(option(name, "write the version that you need, as in NAME==2.0rc1")),
+            "--trusted-host" => Err(option(name, "the operator sets the indexes: package-indexes")),
             "--require-hashes" => {
                 Err(option(name, "leave it out: hashes that are given are checked"))
             }
@@ -204,7 +205,7 @@ fn allowed(url: &str, indexes: &[String]) -> Result<Box<str>, Refusal> {
     }
 }
 
-/// One package that is wanted.
+/// One requested package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     pub name: String,
@@ -248,34 +249,35 @@ impl Requirement {
         let end = line.find(|c: char| !is_name_char(c)).unwrap_or(line.len());
         let (name, rest) = (&line[..end], line[end..].trim());
         if !is_name(name) {
-            return Err(shape("it does not begin with a package's name"));
+            return Err(shape("it does not begin with the name of a package"));
         }
         let (extras, rest) = match rest.strip_prefix('[') {
             Some(rest) => {
-                let (extras, rest) = rest.split_once(']').ok_or(shape("a bracket is open"))?;
+                let (extras, rest) =
+                    rest.split_once(']').ok_or(shape("a bracket is not closed"))?;
                 (extra_names(extras)?, rest.trim())
             }
             None => (Vec::new(), rest),
         };
         let rest = match rest.strip_prefix('(') {
-            Some(inner) => inner.strip_suffix(')').ok_or(shape("a parenthesis is open"))?,
+            Some(inner) => inner.strip_suffix(')').ok_or(shape("a parenthesis is not closed"))?,
             None => rest,
         };
         let specifiers = match rest {
             "" => Vec::new(),
-            rest => specifiers(rest).ok_or(shape("its versions cannot be read"))?,
+            rest => specifiers(rest).ok_or(shape("its versions are not valid"))?,
         };
         let marker = condition
-            .map(|text| marker::canonical(text).ok_or(shape("its condition cannot be read")));
+            .map(|text| marker::canonical(text).ok_or(shape("its condition is not valid")));
         let marker = marker.transpose()?;
         Ok(Requirement { name: normal(name), extras, specifiers, marker, hashes })
     }
 }
 
-/// What names a place instead of a package.
+/// Refuses a line that names a location instead of a package.
 fn refuse_places(line: &str) -> Result<(), Refusal> {
     const REPOSITORIES: [&str; 4] = ["git+", "hg+", "svn+", "bzr+"];
-    // Up to a condition, in which a slash says nothing.
+    // A slash in the condition does not matter.
     let line = line.split(';').next().unwrap_or(line).trim();
     let is_repository = |text: &str| REPOSITORIES.iter().any(|one| text.starts_with(one));
     if let Some((_, place)) = line.split_once('@') {
@@ -297,7 +299,7 @@ fn extra_names(text: &str) -> Result<Vec<String>, Refusal> {
     let mut extras = Vec::new();
     for extra in text.split(',').map(str::trim).filter(|extra| !extra.is_empty()) {
         if !is_name(extra) || extras.len() == EXTRAS_MAX {
-            return Err(Refusal::Shape("its extras cannot be read"));
+            return Err(Refusal::Shape("its extras are not valid"));
         }
         extras.push(normal(extra));
     }
@@ -315,7 +317,7 @@ fn hashes(text: &str) -> Result<Vec<String>, Refusal> {
             None if word == "--hash" => words.next().unwrap_or_default(),
             _ => {
                 let name = word.split('=').next().unwrap_or(word);
-                return Err(option(name, "of a single package only --hash is taken"));
+                return Err(option(name, "the only option of a single package is --hash"));
             }
         };
         let (kind, digits) = value.split_once(':').unwrap_or_default();
@@ -349,7 +351,7 @@ pub fn is_name(text: &str) -> bool {
         && text.ends_with(ends)
 }
 
-/// The one spelling of a package's name: small letters, and a dash for whatever separates.
+/// The canonical spelling of a package's name: lower case, with a dash for every separator.
 pub fn normal(name: &str) -> String {
     let mut normal = String::with_capacity(name.len());
     for c in name.chars() {

@@ -1,4 +1,4 @@
-//! Which Python is wished for, and which of those on this machine comes next to it.
+//! Which Python is requested, and which one on this host comes closest.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use pep440_rs::Operator::*;
 
 use crate::version::{Specifier, specifiers};
 
-/// Where sandboxed nodes see programs as well, the more particular first.
+/// Folders that sandboxed nodes see as well; the more specific one comes first.
 const FOLDERS: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
-/// Older ones are not looked for.
+/// Older versions are not searched for.
 const MINORS: std::ops::Range<u32> = 6..40;
-/// Of those that are copied: uv makes environments for older ones only with luck.
+/// The oldest interpreter that is copied: uv does not reliably create environments for older ones.
 const ELSEWHERE_MIN: u32 = 8;
 
-/// Of Python 3; the last number of a version says little.
+/// A version of Python 3, without its last number, which matters little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub major: u32,
@@ -27,20 +27,20 @@ impl fmt::Display for Version {
     }
 }
 
-/// What a user asks for.
+/// The versions that a user accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PythonRequest(Vec<Specifier>);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPythonRequest {
-    #[error("it is no version of Python; write 3.11, or bounds as in >=3.9,<3.13")]
+    #[error("it is not a version of Python; write 3.11, or bounds as in >=3.9,<3.13")]
     Unreadable,
-    #[error("Python {0} is not supported; write it for Python 3 and name one of its versions")]
+    #[error("Python {0} is not supported; use Python 3 and specify one of its versions")]
     NotThree(u32),
 }
 
 impl PythonRequest {
-    /// `3.10`, `3.10.4`, `3`, `==3.10.*`, `>=3.8,<3.12`.
+    /// Parses `3.10`, `3.10.4`, `3`, `==3.10.*`, `>=3.8,<3.12`.
     pub fn parse(text: &str) -> Result<PythonRequest, BadPythonRequest> {
         let text = text.trim();
         let all = match text.starts_with(|c: char| c.is_ascii_digit()) {
@@ -58,7 +58,7 @@ impl PythonRequest {
         Ok(PythonRequest(all))
     }
 
-    /// In one spelling: `3.10` where it is one version, else its bounds.
+    /// The canonical spelling: `3.10` for one version, otherwise its bounds.
     pub fn text(&self) -> String {
         if let [one] = &self.0[..]
             && let (Equal | EqualStar, Some((major, minor))) =
@@ -78,19 +78,19 @@ impl PythonRequest {
             match one.operator() {
                 Equal | EqualStar | ExactEqual => same,
                 TildeEqual => have.major == major && have >= wanted,
-                // Of one release: no minor version is meant by it.
+                // This excludes one release, but no minor version.
                 NotEqual | NotEqualStar => !same || is_of_release,
                 GreaterThanEqual => have >= wanted,
                 LessThanEqual => have <= wanted,
                 GreaterThan => have > wanted || (is_of_release && have == wanted),
-                // Below 3.11.4 is 3.11 still, as far as we look.
+                // A bound below 3.11.4 still allows 3.11, because only minor versions are compared.
                 LessThan => have < wanted || (is_of_release && have == wanted),
             }
         })
     }
 }
 
-/// The first two numbers.
+/// Returns the first two numbers.
 fn numbers(version: &pep440_rs::Version) -> Option<(u32, Option<u32>)> {
     let mut numbers = version.release().iter().map(|number| u32::try_from(*number).ok());
     let major = numbers.next()??;
@@ -103,22 +103,22 @@ pub struct Interpreter {
     pub path: PathBuf,
 }
 
-/// What there is on this machine.
+/// The interpreters of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interpreters {
-    /// What `python3` is.
+    /// The interpreter called `python3`.
     pub usual: Option<Interpreter>,
-    /// All with a version in their names, the newest first.
+    /// All with a version in their names, newest first.
     pub others: Vec<Interpreter>,
-    /// Those that uv and pyenv installed where nodes do not see them: an environment has a copy. The newest first.
+    /// Those that uv and pyenv installed where nodes do not see them, newest first. An environment gets a copy.
     pub elsewhere: Vec<Interpreter>,
 }
 
-/// One that was chosen.
+/// The interpreter that was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen<'a> {
     pub interpreter: &'a Interpreter,
-    /// Nodes do not see it.
+    /// Whether nodes do not see it.
     pub is_elsewhere: bool,
 }
 
@@ -136,7 +136,7 @@ impl Interpreters {
             })
             .collect();
         let usual = there("python3").and_then(|path| {
-            // Whatever it links to says in its name which it is.
+            // The name of its target contains the version.
             let target = path.canonicalize().ok()?;
             let name = target.file_name()?.to_str()?.strip_prefix("python")?;
             // `3.13t` and `3.11d` are builds of these versions.
@@ -151,7 +151,8 @@ impl Interpreters {
         Interpreters { usual: usual.or_else(|| others.first().cloned()), others, elsewhere }
     }
 
-    /// The one for this wish, and a sentence for the user if it is not what they asked for. `None`: there is none at all.
+    /// Returns the interpreter for a request, and a note for the user if it is not what they asked for. `None` if there
+    /// is none at all.
     pub fn choose(&self, wish: Option<&PythonRequest>) -> Option<(Chosen<'_>, Option<String>)> {
         let usual = self.usual.as_ref()?;
         let as_usual = Chosen { interpreter: usual, is_elsewhere: false };
@@ -169,13 +170,13 @@ impl Interpreters {
         Some((
             as_usual,
             Some(format!(
-                "python {wanted} is not on this machine, which has {versions}; {have} is used. To have another, run \
+                "python {wanted} is not on this host, which has {versions}; {have} is used. To add another, run \
                  `uv python install` there, as the user that runs muster"
             )),
         ))
     }
 
-    /// In words, the oldest first.
+    /// Lists the versions as text, oldest first.
     fn versions(&self) -> String {
         let all = self.usual.iter().chain(&self.others).chain(&self.elsewhere);
         let all: std::collections::BTreeSet<Version> = all.map(|one| one.version).collect();
@@ -183,7 +184,7 @@ impl Interpreters {
     }
 }
 
-/// Where uv and pyenv put each interpreter into a folder of its own.
+/// The folders in which uv and pyenv install each interpreter.
 fn folders_elsewhere() -> Vec<PathBuf> {
     let variable =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -196,7 +197,7 @@ fn folders_elsewhere() -> Vec<PathBuf> {
     uv.into_iter().chain(pyenv.map(|root| root.join("versions"))).collect()
 }
 
-/// Those that look whole: a program, and the library beside it.
+/// Returns the interpreters that look complete: a program, and the library beside it.
 fn installed_below(folder: &Path) -> Vec<Interpreter> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
@@ -219,7 +220,7 @@ fn is_program(path: &Path) -> bool {
     about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
-/// A program whose file is below what nodes see, wherever links lead.
+/// Returns true if the file of the program is where nodes see it, wherever links lead.
 fn is_seen_by_nodes(path: &Path) -> bool {
     let Ok(target) = path.canonicalize() else { return false };
     is_program(&target) && ["/usr", "/bin", "/opt"].iter().any(|top| target.starts_with(top))
@@ -251,7 +252,11 @@ mod tests {
             assert_eq!(wish.text(), spelt, "{text}");
             let found: Vec<u32> = (8..13).filter(|minor| wish.admits(at(*minor))).collect();
             assert_eq!(found, admitted, "{text}");
-            assert_eq!(PythonRequest::parse(&wish.text()).unwrap().text(), spelt, "it reads back");
+            assert_eq!(
+                PythonRequest::parse(&wish.text()).unwrap().text(),
+                spelt,
+                "it can be parsed again"
+            );
         }
         assert_eq!(PythonRequest::parse("2.7"), Err(BadPythonRequest::NotThree(2)));
         for bad in ["", "three", "3.x", ">=", "3 .1"] {
@@ -260,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_that_is_there_is_used_and_said() {
+    fn the_closest_available_one_is_used_and_reported() {
         let one = |minor: u32| Interpreter {
             version: at(minor),
             path: format!("/usr/bin/python3.{minor}").into(),
@@ -286,8 +291,9 @@ mod tests {
         let (chosen, said) = machine.choose(Some(&PythonRequest::parse("3.8").unwrap())).unwrap();
         assert_eq!(chosen, Chosen { interpreter: &one(11), is_elsewhere: false });
         let said = said.unwrap();
-        let told = "python 3.8 is not on this machine, which has 3.9, 3.10, 3.11, 3.12, 3.13; 3.11 is used. ";
-        assert!(said.starts_with(told) && said.contains("uv python install"), "{said}");
+        let words =
+            "python 3.8 is not on this host, which has 3.9, 3.10, 3.11, 3.12, 3.13; 3.11 is used. ";
+        assert!(said.starts_with(words) && said.contains("uv python install"), "{said}");
         assert_eq!(Interpreters::default().choose(None), None);
     }
 
@@ -309,7 +315,7 @@ mod tests {
         };
         make("3.10.13", 10, true);
         make("broken", 9, false);
-        // As uv has it beside the one with the whole version.
+        // uv creates this link beside the folder with the full version.
         std::os::unix::fs::symlink("3.10.13", folder.path().join("3.10")).unwrap();
         let found = installed_below(folder.path());
         assert_eq!(found.iter().map(|one| one.version).collect::<Vec<_>>(), [at(10)]);
@@ -318,9 +324,9 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_one() {
+    fn this_host_has_one() {
         let found = Interpreters::of_this_machine();
-        let usual = found.usual.expect("python3 is there where tests run");
+        let usual = found.usual.expect("tests run where there is a python3");
         assert_eq!(usual.version.major, 3);
         assert!(found.others.iter().any(|one| one.version == usual.version));
     }

@@ -1,18 +1,20 @@
-//! Environments that are built, each recipe once, and kept for all jobs.
+//! Builds environments, each recipe once, and keeps them for all jobs.
 //!
 //! ```text
 //! DIR/ready/ID/       an environment
-//! DIR/ready/plain/    `python` for machines that have only `python3`
-//! DIR/shown/CLUSTER/  what the nodes of a cluster see, read-only: `plain`, and what its jobs have asked for, as hard links
-//! DIR/building/       what is not whole yet, or not any more; emptied at each start
-//! DIR/logs/ID.log     what uv said
-//! DIR/used/ID         empty; when it was last wanted
+//! DIR/ready/plain/    `python` for hosts that have only `python3`
+//! DIR/shown/CLUSTER/  what the nodes of a cluster see, read-only: `plain`, and what its jobs have requested, as hard
+//! links
+//! DIR/building/       unfinished and discarded environments; emptied at each start
+//! DIR/logs/ID.log     the output of uv
+//! DIR/used/ID         empty; its time says when the environment was last requested
 //! DIR/cache/          uv's own; environments are hard links into it
 //! DIR/pythons/        copies of interpreters that nodes do not see; environments are hard links into them
 //! ```
 //!
-//! What is in `ready` is whole: it comes there by a rename, after it is on disk, and leaves by one. Nothing of an
-//! environment is ever run here: Python alone, and `uv`. Nodes of one cluster do not see what others have asked for.
+//! Everything in `ready` is complete: it is moved there by a rename once it is on disk, and removed by one. No code of
+//! an environment is ever run here, only Python itself and `uv`. Nodes of one cluster do not see what others have
+//! requested.
 
 mod build;
 mod disk;
@@ -37,34 +39,34 @@ use tokio::sync::{Notify, watch};
 use self::disk::Disk;
 use crate::id_of;
 
-/// Each takes a core and the disk.
+/// Each build takes a core and the disk.
 const BUILDS_MAX: usize = 2;
-/// More different environments than this are not waited for at a time; who asks for one more asks again.
+/// No more different environments than this wait at a time; further requests have to be repeated.
 const WAITING_MAX: usize = 100;
-/// How often a build that waits looks whether it is still wanted.
+/// How often a waiting build checks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Of everything here.
+    /// The folder of everything here.
     pub dir: PathBuf,
-    /// Where uv is; else it is looked for.
+    /// The path of uv. `None` means that it is searched for.
     pub uv: Option<PathBuf>,
-    /// The indexes that recipes may name.
+    /// The package indexes that recipes may name.
     pub indexes: Vec<String>,
-    /// What one build may take.
+    /// The time limit of one build.
     pub build_within: Duration,
-    /// What all of it may take on disk.
+    /// The most disk space that everything may use.
     pub bytes_max: u64,
     pub timing: Timing,
 }
 
-/// How patient it is.
+/// The timing of builds and removals.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// For so long nobody tries again what failed: all members of a job ask at once.
+    /// How long a failed build is not repeated, because all members of a job request it at once.
     pub failed_for: Duration,
-    /// What was wanted since then stays, whatever else has to go.
+    /// An environment that was requested this recently is kept, whatever else has to be removed.
     pub young_for: Duration,
 }
 
@@ -82,15 +84,15 @@ pub struct StoreError {
     pub source: io::Error,
 }
 
-/// How an environment stands.
+/// The state of an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It has this name; and what the user should know of it.
+    /// It is available under this name, with notes for the user.
     Ready {
         folder: String,
         notes: Vec<String>,
     },
-    /// With the last lines that were said about it.
+    /// It is being built; these are the last lines of the output.
     Building {
         said: Vec<String>,
     },
@@ -100,7 +102,7 @@ pub enum State {
     },
 }
 
-/// What is known while it is being built.
+/// What is known while an environment is being built.
 #[derive(Debug, Clone, Default)]
 struct Progress {
     said: Vec<String>,
@@ -115,11 +117,11 @@ enum Entry {
 /// What has been built since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Builds {
-    /// Now, those that wait for a turn included.
+    /// The builds that are running or waiting now.
     pub running: usize,
     pub built: u64,
     pub failed: u64,
-    /// What all that ended took, waiting included.
+    /// The total time of all finished builds, including waiting.
     pub took: Duration,
 }
 
@@ -140,7 +142,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Removes what an earlier server did not finish.
+    /// Opens the store, and removes what an earlier server did not finish.
     pub fn open(config: Config) -> Result<Store, StoreError> {
         let failed = |source| StoreError { path: config.dir.clone(), source };
         let disk = Disk::open(&config.dir).map_err(failed)?;
@@ -157,22 +159,22 @@ impl Store {
         Ok(Store { inner: Arc::new(inner) })
     }
 
-    /// Every environment, by its name.
+    /// Contains every environment, by its name.
     pub fn ready_dir(&self) -> &Path {
         &self.inner.disk.ready
     }
 
-    /// Has a folder for each cluster.
+    /// Contains a folder for each cluster.
     pub fn shown_dir(&self) -> &Path {
         &self.inner.disk.shown
     }
 
-    /// Makes the folder that the nodes of a cluster are to see, before the first of them is made.
+    /// Creates the folder that the nodes of a cluster will see, before the first of them is created.
     pub fn open_to(&self, cluster: ClusterId) -> io::Result<()> {
         self.inner.disk.open_to(cluster)
     }
 
-    /// As [`get`](Store::get); when it is ready, the nodes of this cluster see it.
+    /// Like [`get`](Store::get). When the environment is ready, the nodes of this cluster see it.
     pub async fn get_for(&self, cluster: ClusterId, recipe: &Recipe, within: Duration) -> State {
         let state = self.get(recipe, within).await;
         let (State::Ready { .. }, id) = (&state, id_of(recipe)) else { return state };
@@ -181,22 +183,23 @@ impl Store {
         match shown.map_err(io::Error::other).flatten() {
             Ok(()) => state,
             Err(error) => {
-                tracing::warn!(%id, %cluster, %error, "an environment cannot be shown to a cluster");
+                tracing::warn!(%id, %cluster, %error, "cannot show an environment to a cluster");
                 let message =
-                    format!("the environment is built, but its nodes cannot see it: {error}");
+                    format!("the environment is built, but the nodes cannot see it: {error}");
                 State::Failed { message, said: Vec::new() }
             }
         }
     }
 
-    /// How this environment stands, after waiting for a change of that for a while. Begins to build it if nobody has.
+    /// Returns the state of this environment, after waiting for a while for it to change. Starts to build it if
+    /// necessary.
     pub async fn get(&self, recipe: &Recipe, within: Duration) -> State {
         let mut seen = match self.begin(recipe) {
             Begun::Now(state) => return state,
             Begun::Building(seen) => seen,
         };
         let is_over = |progress: &Progress| progress.outcome.is_some();
-        // Either it is over, or the time is, or the builder is gone without a word: then the next one asks anew.
+        // It has finished, or the time is up, or the builder died silently; the next request then starts anew.
         let _ = tokio::time::timeout(within, seen.wait_for(is_over)).await;
         let Progress { said, outcome } = seen.borrow().clone();
         match outcome {
@@ -206,8 +209,8 @@ impl Store {
         }
     }
 
-    /// How it stands, without building it: `None` if nobody has, or it is gone again. And what was said when it was
-    /// built last, its end if that is long.
+    /// Returns the state without building it: `None` if it was never built, or has been removed. Also returns the end
+    /// of the log of the last build.
     pub fn seen(&self, recipe: &Recipe) -> (Option<State>, Option<String>) {
         let id = id_of(recipe);
         let state = match self.inner.entries().get(&id) {
@@ -253,7 +256,7 @@ impl Store {
         entries.insert(id, Entry::Building(progress));
         drop(entries);
         let (inner, recipe) = (Arc::clone(&self.inner), recipe.clone());
-        // A thread of its own: the kernel ends what it started when it ends.
+        // A separate thread, because the kernel kills what a thread started when the thread ends.
         let thread = std::thread::Builder::new().name("environment".into());
         match thread.spawn(move || inner.build(id, &recipe)) {
             Ok(thread) => {
@@ -261,7 +264,9 @@ impl Store {
                 threads.retain(|thread| !thread.is_finished());
                 threads.push(thread);
             }
-            Err(error) => self.inner.settle(id, Err(format!("no thread for it: {error}"))),
+            Err(error) => {
+                self.inner.settle(id, Err(format!("cannot start a thread for it: {error}")))
+            }
         }
         Begun::Building(seen)
     }
@@ -272,13 +277,13 @@ impl Store {
         Builds { running, ..*lock(&self.inner.builds) }
     }
 
-    /// Resolves when something was built since it last did.
+    /// Resolves when something has been built since the last call.
     pub async fn built(&self) {
         self.inner.built.notified().await;
     }
 
-    /// Removes what is too much, what was wanted longest ago first. `in_use` stays, and so does what is young. Clusters
-    /// that are gone see nothing any more.
+    /// Removes surplus environments, starting with those whose last request is longest ago. Those `in_use` and recent
+    /// ones are kept. Deleted clusters no longer see anything.
     pub fn tidy(
         &self,
         in_use: &BTreeSet<RecipeId>,
@@ -298,7 +303,7 @@ impl Store {
                 continue;
             }
             let gone = {
-                // Who asks for it holds the same lock: either it is young by now, or it is built again.
+                // A request holds the same lock: either the environment is recent by now, or it is built again.
                 let _entries = inner.entries();
                 match inner.disk.is_older_than(&id, inner.config.timing.young_for) {
                     true => Some(inner.disk.set_aside(&id)?),
@@ -306,7 +311,7 @@ impl Store {
                 }
             };
             let Some(gone) = gone else { continue };
-            tracing::info!(%id, "an environment goes, as there are too many");
+            tracing::info!(%id, "an environment is removed, because there are too many");
             disk::remove(&gone)?;
             bytes = inner.disk.bytes(false)?;
         }
@@ -316,20 +321,21 @@ impl Store {
         Ok(())
     }
 
-    /// What is still in environments stays there: they are links. Others are fetched again when they are wanted.
+    /// Files that environments still use are kept, because they are hard links. Others are fetched again when they are
+    /// needed.
     fn empty_cache(&self) -> io::Result<()> {
         let Some(_all) = self.inner.slots.take_all() else { return Ok(()) };
-        tracing::info!("uv's cache is emptied, as it has grown too large");
+        tracing::info!("uv's cache is emptied, because it has grown too large");
         self.inner.disk.empty_cache()
     }
 
-    /// Ends all builds. What they were about begins again with the next server.
+    /// Ends all builds. The next server starts them again.
     pub fn stop(&self) {
         self.inner.is_stopping.store(true, Ordering::Release);
         self.inner.slots.freed.notify_all();
         let threads = std::mem::take(&mut *lock(&self.inner.threads));
         for thread in threads {
-            // A panic in there has been said already.
+            // A panic in the thread has already been reported.
             let _ = thread.join();
         }
     }
@@ -349,18 +355,18 @@ impl Inner {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// As it is on disk, and wanted from now on.
+    /// Returns the environment if it is on disk, and records that it was requested now.
     fn ready(&self, id: &RecipeId) -> Option<State> {
         let notes = self.disk.notes_of(id)?;
         if let Err(error) = self.disk.touch(id) {
-            tracing::warn!(%error, "cannot note that an environment is wanted");
+            tracing::warn!(%error, "cannot record that an environment was requested");
         }
         Some(State::Ready { folder: id.to_string(), notes })
     }
 
     fn build(&self, id: RecipeId, recipe: &Recipe) {
-        // Whatever happens, nobody waits for a builder that is gone.
-        let (outcome, began) = (Err("its builder broke off".into()), Instant::now());
+        // Whatever happens, no request waits for a builder that has died.
+        let (outcome, began) = (Err("the builder ended unexpectedly".into()), Instant::now());
         let mut settled = Settled { inner: self, id, outcome, began };
         let waiting = || self.say(&id, "waiting for other builds to end");
         let Some(_slot) = self.slots.take(|| self.is_stopping(), waiting) else {
@@ -373,7 +379,7 @@ impl Inner {
         let built = build::run(&self.config, &self.disk, &id, recipe, &say, &is_stopping);
         settled.outcome = built.map_err(|error| {
             let error = ErrorChain(&error).to_string();
-            tracing::warn!(%id, error, "an environment cannot be built");
+            tracing::warn!(%id, error, "cannot build an environment");
             error
         });
     }
@@ -427,7 +433,7 @@ impl Drop for Settled<'_> {
     }
 }
 
-/// How many may build at once.
+/// Limits how many builds run at once.
 struct Slots {
     free: Mutex<usize>,
     freed: Condvar,
@@ -439,7 +445,7 @@ struct Taken<'a> {
 }
 
 impl Slots {
-    /// Waits for one; `None` if nobody wants it any more.
+    /// Waits for a slot. Returns `None` if the build is no longer wanted.
     fn take(&self, is_over: impl Fn() -> bool, waiting: impl Fn()) -> Option<Taken<'_>> {
         let mut free = lock(&self.free);
         if *free == 0 {
@@ -458,7 +464,7 @@ impl Slots {
         }
     }
 
-    /// All of them, if nobody builds.
+    /// Takes all slots, if no build is running.
     fn take_all(&self) -> Option<Taken<'_>> {
         let mut free = lock(&self.free);
         (*free == BUILDS_MAX).then(|| {
@@ -475,7 +481,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Nothing under these locks is left half-done by a panic.
+/// A panic leaves nothing half-done under these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

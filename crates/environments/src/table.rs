@@ -1,7 +1,7 @@
-//! What stands in for what is not run here: Azure's curated environments, and images.
+//! The substitutes for what is not run here: Azure's curated environments, and images.
 //!
-//! A shipped table, with an operator's own file on top. Every image has a stand-in, a curated name that nobody knows has
-//! none: it would promise packages that are not there.
+//! The table is shipped, and an operator's own file takes precedence. Every image has a substitute. An unknown curated
+//! name has none, because it would promise packages that are not there.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::python::{BadPythonRequest, PythonRequest};
 use crate::variables::{self, VARIABLES_MAX};
 
 const SHIPPED: &str = include_str!("curated.toml");
-/// A large table has some hundred rows.
+/// A large table has a few hundred rows.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 pub const ROWS_MAX: usize = 5_000;
 const NAME_BYTES_MAX: usize = 1_024;
-/// From 0 to 1: below it a guess is more often wrong than right.
+/// From 0 to 1. Below this, a guess is more often wrong than right.
 const LIKENESS_MIN: f64 = 0.75;
 const GUESSES_MAX: usize = 3;
 
@@ -36,21 +36,21 @@ struct File {
     conda: NamesFile,
 }
 
-/// Packages by pip's lines, or a whole conda file.
+/// Packages as requirements for pip, or a whole conda file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Ingredients {
     python: Option<String>,
-    /// A recipe of the same file whose packages come as well.
+    /// A recipe of the same file whose packages are added.
     with: Option<String>,
     pip: Option<Vec<String>>,
     conda: Option<String>,
-    /// What its jobs find in their environment, unless they have their own.
+    /// Variables for its jobs, unless they set them themselves.
     #[serde(default)]
     variables: BTreeMap<String, String>,
 }
 
-/// What a recipe comes to.
+/// A recipe with its packages.
 #[derive(Debug, Clone)]
 struct Known {
     recipe: Recipe,
@@ -62,28 +62,28 @@ struct Known {
 #[serde(deny_unknown_fields)]
 struct Row {
     name: String,
-    /// None: the machine's own Python.
+    /// `None` means the host's own Python.
     recipe: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadTable {
-    #[error("it has {bytes} bytes, at most {TEXT_BYTES_MAX} are taken")]
+    #[error("it has {bytes} bytes, but at most {TEXT_BYTES_MAX} are allowed")]
     TooLong { bytes: usize },
     #[error("it has more than {ROWS_MAX} rows")]
     TooMany,
-    #[error("it cannot be read: {0}")]
+    #[error("it is not valid: {0}")]
     Toml(String),
-    #[error("{row} names the recipe {recipe}, which is nowhere")]
+    #[error("{row} names the recipe {recipe}, which does not exist")]
     NoRecipe { row: String, recipe: String },
     #[error(
-        "the recipe {name} is to come with {with}, which is no recipe of this file with a list for pip and without `with`; \
-         name one that is"
+        "the recipe {name} is to come with {with}, which is not a recipe of this file with a list for pip and without `with`; \
+         choose one that is"
     )]
     With { name: String, with: String },
     #[error("the recipe {name} has neither pip nor conda; give it one of them")]
     Empty { name: String },
-    #[error("the recipe {name} has pip and conda; name its packages in one of them")]
+    #[error("the recipe {name} has pip and conda; list its packages in one of them")]
     Both { name: String },
     #[error("the recipe {name} cannot be used")]
     Pip { name: String, source: PipError },
@@ -92,7 +92,7 @@ pub enum BadTable {
     #[error("the recipe {name} cannot be used")]
     Python { name: String, source: BadPythonRequest },
     #[error(
-        "the recipe {name} cannot give the variable {variable}; give at most {VARIABLES_MAX}, with names of letters, digits and _, \
+        "the recipe {name} cannot set the variable {variable}; set at most {VARIABLES_MAX}, with names of letters, digits and _, \
          none that leads to Python, and no ${{{{ in their values"
     )]
     Variable { name: String, variable: String },
@@ -100,10 +100,10 @@ pub enum BadTable {
     Names(#[from] BadNames),
 }
 
-/// A name of a curated environment that nobody knows.
+/// An unknown name of a curated environment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no curated environment {name} here{guess}; name another, give a conda file or pip's requirements instead, or have \
+    "there is no curated environment {name} here{guess}; choose another, give a conda file or pip requirements instead, or have \
      the operator add it to the server's environments-file",
     guess = if nearest.is_empty() { String::new() } else { format!(" (the nearest are {})", nearest.join(", ")) }
 )]
@@ -112,36 +112,36 @@ pub struct Unknown {
     pub nearest: Vec<String>,
 }
 
-/// Recipes, and who they stand in for.
+/// Recipes, and what they are substitutes for.
 #[derive(Debug, Clone)]
 pub struct Table {
-    environments: Vec<StandIn>,
-    images: Vec<StandIn>,
+    environments: Vec<Substitute>,
+    images: Vec<Substitute>,
     names: Names,
 }
 
 #[derive(Debug, Clone)]
-struct StandIn {
+struct Substitute {
     pattern: String,
-    /// By its name.
+    /// The recipe with its name.
     recipe: Option<(String, Recipe)>,
     notes: Vec<Box<str>>,
     variables: BTreeMap<String, String>,
 }
 
-/// A row of the table, for whoever wants to see it.
+/// A row of the table, for display.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'a> {
-    /// With `*` for any letters.
+    /// The pattern, in which `*` matches any characters.
     pub pattern: &'a str,
-    /// Or else a curated environment.
+    /// Whether this is for images; otherwise it is for curated environments.
     pub is_image: bool,
-    /// By its name; without one it is the machine's own Python.
+    /// The recipe with its name. `None` means the host's own Python.
     pub recipe: Option<(&'a str, &'a Recipe)>,
     pub notes: &'a [Box<str>],
 }
 
-impl StandIn {
+impl Substitute {
     fn listed(&self, is_image: bool) -> Listed<'_> {
         let recipe = self.recipe.as_ref().map(|(name, recipe)| (name.as_str(), recipe));
         Listed { pattern: &self.pattern, is_image, recipe, notes: &self.notes }
@@ -151,12 +151,12 @@ impl StandIn {
 impl Default for Table {
     fn default() -> Table {
         let empty = Table { environments: vec![], images: vec![], names: Names::default() };
-        empty.with(SHIPPED, &[]).expect("a test reads it")
+        empty.with(SHIPPED, &[]).expect("a test parses it")
     }
 }
 
 impl Table {
-    /// The same with an operator's file on top. `indexes`: what its recipes may name.
+    /// Adds an operator's file, which takes precedence. `indexes` are the package indexes that its recipes may name.
     pub fn with(&self, text: &str, indexes: &[String]) -> Result<Table, BadTable> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(BadTable::TooLong { bytes: text.len() });
@@ -171,7 +171,7 @@ impl Table {
             let read = ingredients.read(&name, &names, indexes)?;
             recipes.insert(name, read);
         }
-        // A row of the file may use a shipped recipe; the first that has it by this name.
+        // A row of the file may use a shipped recipe; the first one with this name is used.
         for row in self.environments.iter().chain(&self.images) {
             if let Some((name, recipe)) = &row.recipe {
                 let (notes, variables) = (&row.notes, &row.variables);
@@ -183,8 +183,8 @@ impl Table {
                 recipes.entry(name.clone()).or_insert_with(known);
             }
         }
-        let rows = |rows: Vec<Row>, kept: &[StandIn]| {
-            let new = rows.into_iter().map(|row| row.stand_in(&recipes));
+        let rows = |rows: Vec<Row>, kept: &[Substitute]| {
+            let new = rows.into_iter().map(|row| row.substitute(&recipes));
             new.chain(kept.iter().cloned().map(Ok)).collect::<Result<Vec<_>, _>>()
         };
         Ok(Table {
@@ -198,43 +198,43 @@ impl Table {
         &self.names
     }
 
-    /// The environment of a job that names an image and nothing else.
+    /// Returns the environment of a job that names only an image.
     pub fn image(&self, id: &str, image: &str) -> JobEnvironment {
         let row = self.images.iter().find(|row| fits(&row.pattern, image));
-        let found = stand_in(id, &format!("image {}", brief(image)), row);
+        let found = substitute(id, &format!("image {}", brief(image)), row);
         JobEnvironment { image: Some(image.into()), ..found }
     }
 
-    /// The environment of a job that names a curated one, as [`curated_name`] finds it.
+    /// Returns the environment of a job that names a curated one, as [`curated_name`] finds it.
     pub fn curated(&self, id: &str, name: &str) -> Result<JobEnvironment, Unknown> {
         match self.environments.iter().find(|row| fits(&row.pattern, name)) {
             Some(row) => {
-                Ok(stand_in(id, &format!("curated environment {}", brief(name)), Some(row)))
+                Ok(substitute(id, &format!("curated environment {}", brief(name)), Some(row)))
             }
             None => Err(Unknown { name: brief(name), nearest: self.nearest(name) }),
         }
     }
 
-    /// All rows in the order in which they are tried, curated environments first.
+    /// Lists all rows in the order in which they are matched, curated environments first.
     pub fn rows(&self) -> impl Iterator<Item = Listed<'_>> {
         let environments = self.environments.iter().map(|row| row.listed(false));
         environments.chain(self.images.iter().map(|row| row.listed(true)))
     }
 
-    /// The row that stands in for a curated one.
+    /// Returns the row for a curated environment.
     pub fn curated_row(&self, name: &str) -> Option<Listed<'_>> {
         let row = self.environments.iter().find(|row| fits(&row.pattern, name));
         row.map(|row| row.listed(false))
     }
 
-    /// Whether it is known by this name.
+    /// Returns true if a curated environment of this name is known.
     pub fn has_curated(&self, name: &str) -> bool {
         self.environments.iter().any(|row| fits(&row.pattern, name))
     }
 
     fn nearest(&self, name: &str) -> Vec<String> {
         let name: String = name.chars().take(NAME_BYTES_MAX).collect::<String>().to_lowercase();
-        let likeness = |row: &StandIn| {
+        let likeness = |row: &Substitute| {
             strsim::jaro_winkler(&name, row.pattern.to_lowercase().trim_end_matches('*'))
         };
         let scored = self.environments.iter().map(|row| (likeness(row), &row.pattern));
@@ -244,8 +244,8 @@ impl Table {
     }
 }
 
-/// One line that says what stands in for what.
-fn stand_in(id: &str, what: &str, row: Option<&StandIn>) -> JobEnvironment {
+/// Creates the environment, with a note about what is used instead of what.
+fn substitute(id: &str, what: &str, row: Option<&Substitute>) -> JobEnvironment {
     let (recipe, with) = match row.and_then(|row| row.recipe.as_ref()) {
         Some((name, recipe)) => {
             let packages: Vec<&str> =
@@ -253,18 +253,21 @@ fn stand_in(id: &str, what: &str, row: Option<&StandIn>) -> JobEnvironment {
             let mut packages = packages;
             packages.dedup();
             let (name, packages) = (brief(name), packages.join(", "));
-            let with = format!("an environment made here ({name}: {packages})");
+            let with = format!("an environment built here ({name}: {packages})");
             (Some(recipe.clone()), with)
         }
-        None => (None, "this machine's own python3 with what is installed there".to_owned()),
+        None => (
+            None,
+            "this host's own python3, with the packages that are installed there,".to_owned(),
+        ),
     };
-    let mut notes = vec![format!("the {what} is not run here; {with} stands in for it").into()];
+    let mut notes = vec![format!("the {what} is not run here; {with} is used instead").into()];
     notes.extend(row.into_iter().flat_map(|row| row.notes.iter().cloned()));
     let variables = row.map(|row| row.variables.clone()).unwrap_or_default();
     JobEnvironment { id: id.into(), recipe, image: None, notes, variables }
 }
 
-/// A canonical requirement begins with its name.
+/// Returns the name, with which a canonical requirement begins.
 pub(crate) fn package(line: &str) -> &str {
     let end = line.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(line.len());
     &line[..end]
@@ -301,7 +304,7 @@ impl Ingredients {
     }
 }
 
-/// Each with the packages of the recipe that it comes with.
+/// Adds to each recipe the packages of the recipe that it comes with.
 fn joined(
     mut all: BTreeMap<String, Ingredients>,
 ) -> Result<BTreeMap<String, Ingredients>, BadTable> {
@@ -320,21 +323,21 @@ fn joined(
 }
 
 impl Row {
-    fn stand_in(self, recipes: &BTreeMap<String, Known>) -> Result<StandIn, BadTable> {
+    fn substitute(self, recipes: &BTreeMap<String, Known>) -> Result<Substitute, BadTable> {
         let pattern = self.name;
         let Some(name) = self.recipe else {
             let (notes, variables) = Default::default();
-            return Ok(StandIn { pattern, recipe: None, notes, variables });
+            return Ok(Substitute { pattern, recipe: None, notes, variables });
         };
         let Some(known) = recipes.get(&name) else {
             return Err(BadTable::NoRecipe { row: brief(&pattern), recipe: brief(&name) });
         };
         let Known { recipe, notes, variables } = known.clone();
-        Ok(StandIn { pattern, recipe: Some((name, recipe)), notes, variables })
+        Ok(Substitute { pattern, recipe: Some((name, recipe)), notes, variables })
     }
 }
 
-/// The first line of what is wrong, with its place.
+/// Returns the first line of the error, with its position.
 fn words(text: &str, why: &toml::de::Error) -> String {
     let line = why
         .span()
@@ -344,7 +347,7 @@ fn words(text: &str, why: &toml::de::Error) -> String {
     format!("{}{}", line.unwrap_or_default(), brief(what))
 }
 
-/// The name in what a job calls a curated environment: `azureml:NAME@latest`, `azureml:NAME:3`,
+/// Returns the name in a job's reference to a curated environment: `azureml:NAME@latest`, `azureml:NAME:3`,
 /// `azureml://registries/azureml/environments/NAME/versions/3`, the id of one in a workspace, or just `NAME`.
 pub fn curated_name(id: &str) -> &str {
     if id.contains('/') {
@@ -360,7 +363,7 @@ pub fn curated_name(id: &str) -> &str {
     name.split_once(':').map_or(name, |(name, _)| name)
 }
 
-/// Whether a text is as a pattern with `*` has it. In time that grows with both lengths multiplied at most, however
+/// Returns true if a text matches a pattern with `*`. The time grows at most with the product of both lengths, however
 /// many stars there are.
 pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let small =
@@ -375,7 +378,7 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
         } else if pattern.get(p) == Some(&text[t]) {
             (p, t) = (p + 1, t + 1);
         } else if let Some((at, taken)) = star {
-            // The star takes one letter more.
+            // The star matches one character more.
             star = Some((at, taken + 1));
             (p, t) = (at + 1, taken + 1);
         } else {

@@ -1,15 +1,15 @@
-//! Variables that an environment gives its jobs.
+//! Variables that an environment sets for its jobs.
 
-/// The most that one may give.
+/// The most variables that an environment may set.
 pub const VARIABLES_MAX: usize = 200;
 
-/// What leads to the environment that is made here.
+/// The variables that lead to the environment that is built here.
 const OWN: [&str; 4] = ["PATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"];
 
-/// Why a variable is not given.
+/// Why a variable is not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
-    /// It is none.
+    /// It is not a valid variable.
     Malformed,
     /// It can be left out, for this reason.
     LeftOut(&'static str),
@@ -22,11 +22,11 @@ pub fn check(name: &str, value: &str) -> Result<(), Unfit> {
         return Err(Unfit::Malformed);
     }
     if OWN.contains(&name) {
-        return Err(Unfit::LeftOut("jobs find the environment that is made here"));
+        return Err(Unfit::LeftOut("jobs use the environment that is built here"));
     }
-    // A job's own would be filled in there.
+    // An expression in the value would be replaced by an input of the job.
     match value.contains("${{") {
-        true => Err(Unfit::LeftOut("${{ stands for inputs of jobs")),
+        true => Err(Unfit::LeftOut("${{ refers to inputs of jobs")),
         false => Ok(()),
     }
 }

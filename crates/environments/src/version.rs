@@ -1,4 +1,4 @@
-//! Versions of Python packages and what may be asked of them, as PEP 440 has it.
+//! Versions of Python packages and conditions on them, according to PEP 440.
 
 use std::str::FromStr as _;
 
@@ -13,7 +13,7 @@ pub fn specifier(text: &str) -> Option<Specifier> {
     is_short.then(|| Specifier::from_str(text).ok()).flatten()
 }
 
-/// All of a list such as `>=1.2, <2`, sorted, none twice.
+/// Parses a list such as `>=1.2, <2`. The result is sorted, without duplicates.
 pub fn specifiers(text: &str) -> Option<Vec<Specifier>> {
     text.split(',').map(specifier).collect::<Option<Vec<_>>>().map(sorted)
 }

@@ -303,8 +303,8 @@ mod tests {
         assert_eq!(&*found.id, "azureml:mine:1");
         assert!(found.notes[0].starts_with("the image 'ubuntu:22.04' is not run here"));
         let old = service.resolve_conda("x", "dependencies: ['python=3.39']", None).unwrap();
-        let note = python_note(&old.recipe.unwrap()).expect("no test machine has this version");
-        assert!(note.starts_with("python 3.39 is not on this machine, which has 3."), "{note}");
+        let note = python_note(&old.recipe.unwrap()).expect("no machine that runs tests has it");
+        assert!(note.starts_with("python 3.39 is not on this host, which has 3."), "{note}");
         let error = service.resolve_conda("x", "dependencies: [r-base]", None).unwrap_err();
         assert_eq!((error.status, error.target()), (400, Some(TARGET)));
         assert!(error.to_string().contains("'r-base'"), "{error}");
@@ -323,7 +323,7 @@ mod tests {
         assert!(service.stand_ins().any(|row| row.of == "image" && row.name == "*"));
         let found = service.stand_in("sklearn-1.5").unwrap();
         assert_eq!(found.recipe.as_deref(), Some("sklearn-1.5"));
-        assert!(found.notes[0].contains("stands in for it"), "{:?}", found.notes);
+        assert!(found.notes[0].contains("is used instead"), "{:?}", found.notes);
         assert_eq!(service.stand_in("AzureML-sklern-1.5").unwrap_err().status, 404);
         let plain = service.resolve_image("x", "python:3.11").unwrap();
         assert_eq!(service.build_log(&plain).state, "not needed");

@@ -68,7 +68,7 @@ async fn a_job_waits_for_its_environment_and_finds_it_first() {
         book.environments = vec![
             json!({"state": "building", "said": ["Resolved 1 package"]}),
             json!({"state": "building"}),
-            json!({"state": "ready", "folder": NAME, "notes": ["python 3.8 is not on this machine"]}),
+            json!({"state": "ready", "folder": NAME, "notes": ["python 3.8 is not on this host"]}),
         ];
     });
     let agent = agent(&harness, Some(folder.path()));
@@ -82,7 +82,7 @@ async fn a_job_waits_for_its_environment_and_finds_it_first() {
     let wanted = [
         "muster: the conda package numpy is installed from PyPI as numpy",
         "muster: building environment azureml:mine:1",
-        "muster: python 3.8 is not on this machine",
+        "muster: python 3.8 is not on this host",
         "made here",
         &place,
         &place,
@@ -98,7 +98,7 @@ async fn a_job_waits_for_its_environment_and_finds_it_first() {
 async fn notes_from_submission_are_in_the_log_once() {
     let harness = Harness::new().await;
     let folder = folder();
-    let said = "python 3.8 is not on this machine";
+    let said = "python 3.8 is not on this host";
     harness.server.change(|book| {
         let notes = json!([said, "another is used"]);
         book.environments = vec![json!({"state": "ready", "folder": NAME, "notes": notes})];

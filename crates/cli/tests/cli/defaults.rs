@@ -91,7 +91,10 @@ fn one_persons_server_is_generous_and_says_so() {
         assert!(job.stderr.contains("note: no host has a GPU"), "{}", job.stderr);
         let log = String::from_utf8_lossy(&job.stdout);
         assert!(log.contains("cuda=[] nvidia=[void]"), "{log}");
-        assert!(log.contains("muster: 0 of the 8 GPUs that this job was given are there"), "{log}");
+        assert!(
+            log.contains("muster: 0 of the 8 GPUs that this job was given are available"),
+            "{log}"
+        );
         // The same without a compute, on a pool that the server makes.
         let create = ["job", "create", "-n", "of-its-own", "--command", "true", "--stream"];
         let job =
@@ -190,7 +193,7 @@ fn what_is_missing_is_said_with_its_remedy_wherever_somebody_looks() {
     let file = file.to_str().expect("text");
     let made = site.run(&["job", "create", "-n", "old", "--file", file, "--stream"]);
     // Said by whoever takes the job, not only by its log.
-    let note = "python 3.39 is not on this machine, which has 3.";
+    let note = "python 3.39 is not on this host, which has 3.";
     assert!(made.stderr.contains(&format!("note: {note}")), "{}", made.stderr);
     let shown = site.json(&["job", "show", "-n", "old"]);
     let kept = shown["properties"]["muster.note"].as_str().expect("a note");

@@ -1,4 +1,4 @@
-//! Which conda package is which on PyPI.
+//! Maps conda packages to PyPI packages.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::Deserialize;
 use crate::{brief, pip};
 
 const SHIPPED: &str = include_str!("../conda.toml");
-/// From 0 to 1: below it a guess is more often wrong than right.
+/// From 0 to 1. Below this, a guess is more often wrong than right.
 const LIKENESS_MIN: f64 = 0.88;
 
-/// As a file has it. An operator's own may name further ones, and others for those that are shipped.
+/// The format of the file. An operator's own file may add packages and replace shipped entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamesFile {
@@ -34,10 +34,10 @@ enum Meaning {
     Refused(Box<str>),
 }
 
-/// What is known of a conda package.
+/// What is known about a conda package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known<'a> {
-    /// PyPI has it by this name.
+    /// PyPI has it under this name.
     As(&'a str),
     Dropped(&'a str),
     Refused(&'a str),
@@ -54,13 +54,13 @@ pub struct BadNames {
 
 impl Default for Names {
     fn default() -> Names {
-        let file: NamesFile = toml::from_str(SHIPPED).expect("a test reads it");
-        Names(BTreeMap::new()).with(file).expect("a test reads it")
+        let file: NamesFile = toml::from_str(SHIPPED).expect("a test parses it");
+        Names(BTreeMap::new()).with(file).expect("a test parses it")
     }
 }
 
 impl Names {
-    /// These as well; where both have a name, it means what the file says.
+    /// Adds the names of a file, which take precedence over the existing ones.
     pub fn with(mut self, file: NamesFile) -> Result<Names, BadNames> {
         let same = file.same.into_iter().map(|name| (name.clone(), name));
         for (conda, name) in same.chain(file.renamed) {
@@ -96,15 +96,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shipped_is_well_formed_and_says_each_thing_once() {
+    fn the_shipped_file_is_well_formed_and_has_each_name_once() {
         let file: NamesFile = toml::from_str(SHIPPED).unwrap();
         let total = file.same.len() + file.renamed.len() + file.dropped.len() + file.refused.len();
         let names = Names(BTreeMap::new()).with(file).unwrap();
-        assert_eq!(names.0.len(), total, "a name stands there twice");
+        assert_eq!(names.0.len(), total, "a name is listed twice");
         assert!(total > 700, "{total}");
     }
 
-    /// What public conda files for Azure ML name.
+    /// The packages in public conda files for Azure ML.
     #[test]
     fn usual_packages_are_known() {
         let names = Names::default();

@@ -1,6 +1,6 @@
-//! One dependency of a conda file: a name, which versions of it, and which build.
+//! One dependency of a conda file: a name, its versions, and its build.
 //!
-//! What conda and PyPI write alike can mean different things: conda's `=1.2` is PyPI's `==1.2.*`.
+//! The same text can mean different things to conda and PyPI: conda's `=1.2` is PyPI's `==1.2.*`.
 
 use crate::brief;
 use crate::version::{Specifier, is_version, sorted, specifier};
@@ -11,30 +11,30 @@ const SPEC_BYTES_MAX: usize = 512;
 pub enum BadSpec {
     #[error("it has more than {SPEC_BYTES_MAX} bytes")]
     TooLong,
-    #[error("it does not begin with a package's name; write NAME or NAME=VERSION")]
+    #[error("it does not begin with the name of a package; write NAME or NAME=VERSION")]
     Name,
-    #[error("brackets are not read; write NAME=VERSION")]
+    #[error("brackets are not supported; write NAME=VERSION")]
     Brackets,
     #[error(
-        "'or' ({0}) means nothing on PyPI; choose one of the versions, or bounds as in >=1.2,<2"
+        "'or' ({0}) does not exist on PyPI; choose one of the versions, or bounds as in >=1.2,<2"
     )]
     Or(String),
-    #[error("{0} is no version that PyPI could have; write NAME=1.2 or NAME>=1.2,<2")]
+    #[error("{0} is not a valid version on PyPI; write NAME=1.2 or NAME>=1.2,<2")]
     Version(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
-    /// In small letters, as conda has them.
+    /// In lower case, as in conda.
     pub name: String,
-    /// As it stands there: the operator belongs to it.
+    /// As written, including the operator.
     version: Option<String>,
     build: Option<String>,
 }
 
 impl Spec {
     pub fn parse(text: &str) -> Result<Spec, BadSpec> {
-        // As in a file of its own, a comment may follow.
+        // A comment may follow, as in a file.
         let text = text.split(" #").next().unwrap_or(text).trim();
         if text.len() > SPEC_BYTES_MAX {
             return Err(BadSpec::TooLong);
@@ -42,7 +42,7 @@ impl Spec {
         if text.contains(['[', ']']) {
             return Err(BadSpec::Brackets);
         }
-        // `channel::name`: where from makes no difference here.
+        // In `channel::name`, the channel makes no difference here.
         let text = text.rsplit_once("::").map_or(text, |(_, text)| text.trim());
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let end = text.find(|c: char| !is_part(c)).unwrap_or(text.len());
@@ -59,7 +59,7 @@ impl Spec {
         })
     }
 
-    /// For a note.
+    /// The text for a note.
     pub fn shown(&self) -> String {
         let version = self.version.as_deref().unwrap_or_default();
         let build = self.build.as_ref().map(|build| format!("={build}")).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Spec {
         let operators = ["===", "==", "!=", "<=", ">=", "~=", "<", ">", "="];
         let operator = operators.into_iter().find(|operator| text.starts_with(operator));
         let version = text[operator.map_or(0, str::len)..].trim();
-        // `1.2.*`, and `1.2*`, which hardly anybody means otherwise.
+        // `1.2.*`, and `1.2*`, which usually means the same.
         let (stem, is_open) = match version.strip_suffix('*') {
             Some(stem) => (stem.trim_end_matches('.'), true),
             None => (version, false),
@@ -96,7 +96,7 @@ impl Spec {
             return Err(bad());
         }
         let wanted = match (operator, is_open) {
-            // With a build it is that one version.
+            // With a build, it is exactly that version.
             (Some("="), false) if self.build.is_none() => format!("=={stem}.*"),
             (Some("=" | "==" | "===") | None, false) => format!("=={stem}"),
             (Some("=" | "==" | "===" | "~=") | None, true) => format!("=={stem}.*"),
@@ -108,7 +108,7 @@ impl Spec {
         specifier(&wanted).map(Some).ok_or_else(bad)
     }
 
-    /// As [`crate::python::PythonRequest`] reads it; `None` where any will do.
+    /// The text for [`crate::python::PythonRequest`]. `None` if any version will do.
     pub fn python_request(&self) -> Option<String> {
         let version = self.version.as_deref()?;
         let alone = version.trim_start_matches('=').trim();
@@ -119,12 +119,12 @@ impl Spec {
     }
 }
 
-/// The version and the build of what follows a name: `=1.2=py38_0`, `>=1.2,<2`, `1.2 py38_0`, `==1.2`.
+/// Splits what follows a name into the version and the build: `=1.2=py38_0`, `>=1.2,<2`, `1.2 py38_0`, `==1.2`.
 fn parts(rest: &str) -> (Option<String>, Option<String>) {
     if rest.is_empty() {
         return (None, None);
     }
-    // Conditions may have spaces after their commas and operators; what then still stands apart is a build.
+    // Conditions may contain spaces after commas and operators; whatever is still separate is a build.
     let mut version = String::new();
     let mut build = None;
     for word in rest.split_whitespace() {
@@ -136,7 +136,7 @@ fn parts(rest: &str) -> (Option<String>, Option<String>) {
             false => build = Some(word.to_owned()),
         }
     }
-    // `=1.2=build`: an equals sign after a version begins a build.
+    // `=1.2=build`: an equals sign after a version starts a build.
     let start = version.find(|c: char| !"=<>~!".contains(c)).unwrap_or(version.len());
     if version[..start] == *"="
         && let Some(place) = version[start..].find('=').map(|place| place + start)
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_on_pypi_is_refused() {
+    fn what_pypi_cannot_express_is_refused() {
         let read = |text: &str| Spec::parse(text).and_then(|spec| spec.specifiers());
         assert_eq!(read("numpy=1.2|1.3"), Err(BadSpec::Or("'=1.2|1.3'".into())));
         assert_eq!(read("numpy[version='>=1']"), Err(BadSpec::Brackets));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_for_python_is_a_version_or_bounds() {
+    fn a_request_for_python_is_a_version_or_bounds() {
         for (text, wanted) in [
             ("python", None),
             ("python=3.8", Some("3.8")),

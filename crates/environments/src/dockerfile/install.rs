@@ -1,4 +1,4 @@
-//! What pip and conda are told to install.
+//! Translates the install commands of pip and conda.
 
 use muster_core::model::Recipe;
 
@@ -11,7 +11,7 @@ use crate::brief;
 use crate::conda::{self, NO_CHANNELS};
 use crate::pip::{self, PipError};
 
-/// They change how pip installs, not what.
+/// Flags that change how pip installs, but not what.
 const PIP_FLAGS: &[&str] = &[
     "--no-cache-dir",
     "--no-cache",
@@ -40,7 +40,7 @@ const PIP_FLAGS: &[&str] = &[
     "--no-progress",
     "--isolated",
 ];
-/// The same, with a value.
+/// The same for options with a value.
 const PIP_VALUES: &[&str] = &[
     "--cache-dir",
     "--timeout",
@@ -64,7 +64,7 @@ const PIP_VALUES: &[&str] = &[
     "--link-mode",
     "--cert",
 ];
-/// What a requirements file may say as well, so that it is taken or refused in the same way.
+/// Options that a requirements file may contain as well, so they are accepted or refused in the same way.
 const PIP_LINES: &[&str] = &[
     "-i",
     "--index-url",
@@ -118,11 +118,14 @@ impl<'a> Build<'a> {
         match arguments[at].text.as_str() {
             "install" => self.pip_install(stage, here, &arguments[at + 1..], whole),
             "cache" | "list" | "freeze" | "check" | "show" | "debug" | "help" => {
-                self.not_done(whole, "no image is made");
+                self.not_done(whole, "no image is built");
                 Ok(())
             }
             "uninstall" => {
-                self.not_done(whole, "there is nothing but what is named, and what that needs");
+                self.not_done(
+                    whole,
+                    "only the listed packages and their dependencies are installed",
+                );
                 Ok(())
             }
             _ => Err(Refusal::Command { command: brief(whole) }),
@@ -146,7 +149,7 @@ impl<'a> Build<'a> {
                 None => left.next().transpose().map(Option::unwrap_or_default),
             };
             match name {
-                None if pip_itself(&word) => self.not_done(whole, "no pip is needed to build"),
+                None if pip_itself(&word) => self.not_done(whole, "pip is not needed to build"),
                 None => lines.push(word),
                 Some("-r" | "--requirement" | "--requirements") => files.push(value()?),
                 Some(name) if PIP_VALUES.contains(&name) => drop(value()?),
@@ -154,7 +157,7 @@ impl<'a> Build<'a> {
                     lines.push(format!("{name} {}", value()?))
                 }
                 Some("--pre") => lines.push(word),
-                Some("--no-deps") => self.not_done(whole, "what packages need comes with them"),
+                Some("--no-deps") => self.not_done(whole, "dependencies are always installed"),
                 Some(name) if PIP_FLAGS.contains(&name) || is_short(name) => {}
                 Some(name) => {
                     return Err(Refusal::Option { program: "pip", option: brief(name) });
@@ -228,7 +231,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// `is_whole`: of a file with all of an environment, and of nothing else.
+    /// `is_whole` means a file with a whole environment, and nothing else.
     fn conda_install(
         &mut self,
         stage: &mut Stage<'a>,
@@ -245,7 +248,7 @@ impl<'a> Build<'a> {
                 None => left.next().transpose().map(Option::unwrap_or_default),
             };
             match name {
-                // Conda itself, which is not here.
+                // Conda itself is not used here.
                 None if ["conda", "mamba"].contains(&word.as_str()) || is_whole => {}
                 None => specs.push(word),
                 Some("-f" | "--file") => files.push(value()?),
@@ -289,7 +292,7 @@ impl<'a> Build<'a> {
         self.install(read.recipe)
     }
 
-    /// A file of the image that came from the context: what it is called there, and its text.
+    /// Finds a file of the image that came from the context. Returns its name there, and its text.
     fn file(
         &mut self,
         stage: &mut Stage<'a>,
@@ -308,7 +311,7 @@ impl<'a> Build<'a> {
             return Err(Refusal::Files);
         }
         let place = absolute(&here.folder, wanted);
-        // What was copied last lies on top.
+        // The last copy replaces earlier ones.
         for copy in stage.copies.iter_mut().rev() {
             for path in copy.candidates(&place) {
                 let content = self.with.files.read(&path, bytes_max).map_err(Refusal::Context)?;
@@ -323,7 +326,7 @@ impl<'a> Build<'a> {
     }
 }
 
-/// `--name=value`, `--name`, `-n`, `-rfile`: its name, and a value that stands with it.
+/// Splits `--name=value`, `--name`, `-n` or `-rfile` into the name and an attached value.
 fn option(word: &str) -> (Option<&str>, Option<&str>) {
     if !word.starts_with('-') {
         return (None, None);
@@ -337,13 +340,13 @@ fn option(word: &str) -> (Option<&str>, Option<&str>) {
     }
 }
 
-/// `-qq`, `-Uq`.
+/// Short flags such as `-qq` and `-Uq`.
 fn is_short(name: &str) -> bool {
     let letters = name.strip_prefix('-').unwrap_or_default();
     !letters.is_empty() && letters.chars().all(|c| "qvUI".contains(c))
 }
 
-/// `pip`, `pip==23.1`.
+/// `pip` itself, with or without a version: `pip`, `pip==23.1`.
 fn pip_itself(word: &str) -> bool {
     word.strip_prefix("pip")
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', '<', '>', '~', '!']))

@@ -1,12 +1,12 @@
-//! From the text of a Dockerfile to its instructions: comments gone, continued lines in one.
+//! Splits the text of a Dockerfile into instructions, without comments and with continued lines joined.
 
 use super::{BadDockerfile, INSTRUCTIONS_MAX, Refusal, TEXT_BYTES_MAX};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
-    /// Where it begins, from 1.
+    /// The number of its first line, from 1.
     pub line: usize,
-    /// In capitals.
+    /// In upper case.
     pub name: String,
     pub rest: String,
 }
@@ -31,7 +31,7 @@ pub fn instructions(text: &str) -> Result<Vec<Instruction>, BadDockerfile> {
     let mut all: Vec<Instruction> = Vec::new();
     let mut open: Option<(usize, String)> = None;
     for (index, line) in text.lines().enumerate() {
-        // A comment and an empty line may stand between lines that are one.
+        // Comments and empty lines may occur between continued lines.
         let is_nothing = line.trim().is_empty() || line.trim_start().starts_with('#');
         if is_nothing {
             continue;
@@ -57,7 +57,7 @@ pub fn instructions(text: &str) -> Result<Vec<Instruction>, BadDockerfile> {
     Ok(all)
 }
 
-/// The first lines may say which letter continues a line.
+/// The first lines may define the character that continues a line.
 fn escape_of(text: &str) -> char {
     for line in text.lines() {
         let Some((key, value)) = line.trim().strip_prefix('#').and_then(|it| it.split_once('='))
@@ -75,7 +75,7 @@ fn instruction(line: usize, whole: &str) -> Result<Instruction, BadDockerfile> {
     let whole = whole.trim();
     let (name, rest) = whole.split_once(char::is_whitespace).unwrap_or((whole, ""));
     let found = Instruction { line, name: name.to_ascii_uppercase(), rest: rest.trim().to_owned() };
-    // What follows it is no instruction, and must not be read as one.
+    // The lines of a heredoc are not instructions, and must not be read as such.
     let takes_heredoc = ["RUN", "COPY", "ADD"].contains(&found.name.as_str());
     if takes_heredoc && found.rest.split_whitespace().any(is_heredoc) {
         return Err(found.refused(Refusal::Heredoc));

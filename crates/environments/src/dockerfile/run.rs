@@ -1,4 +1,5 @@
-//! What `RUN` runs, command by command: installs are taken, what makes no difference is said, the rest is refused.
+//! Translates `RUN`, command by command: installs are used, commands without effect become notes, and the rest is
+//! refused.
 
 use super::copies::{COPIES_MAX, Copy, absolute};
 use super::lines::Instruction;
@@ -7,10 +8,10 @@ use super::words::{Token, Word};
 use super::{COMMANDS_MAX, Refusal};
 use crate::brief;
 
-/// Shells that run shells.
+/// How deep shells may run shells.
 pub const DEPTH_MAX: usize = 4;
 
-/// Programs that change nothing for Python here, and why; without a reason nothing is said.
+/// Programs that change nothing for Python here, and why. Without a reason there is no note.
 const WITHOUT_EFFECT: [(&[&str], &str); 5] = [
     (
         &[
@@ -40,13 +41,13 @@ const WITHOUT_EFFECT: [(&[&str], &str); 5] = [
             "rm", "rmdir", "mkdir", "chmod", "chown", "chgrp", "ln", "cp", "mv", "touch", "tee",
             "install",
         ],
-        "no image is made",
+        "no image is built",
     ),
     (
         &["useradd", "adduser", "groupadd", "addgroup", "usermod", "groupmod", "passwd", "chsh"],
         "jobs run as the user of their node",
     ),
-    (&["source", ".", "virtualenv", "activate"], "jobs find the environment that is made here"),
+    (&["source", ".", "virtualenv", "activate"], "jobs use the environment that is built here"),
     (
         &[
             "echo",
@@ -75,7 +76,7 @@ const WITHOUT_EFFECT: [(&[&str], &str); 5] = [
     ),
 ];
 
-/// Where a command is run.
+/// The context in which a command runs.
 #[derive(Clone)]
 pub struct Here {
     pub folder: String,
@@ -126,7 +127,7 @@ impl<'a> Build<'a> {
             }
             let before = (self.installs.len(), self.python.clone());
             self.command(stage, here, std::mem::take(&mut words))?;
-            // Which of two would be installed depends on how the first one ends.
+            // Which of the two would be installed depends on how the first one ends.
             if is_otherwise && before != (self.installs.len(), self.python.clone()) {
                 return Err(Refusal::Command { command: "an install after ||".to_owned() });
             }
@@ -170,9 +171,9 @@ impl<'a> Build<'a> {
                 self.pip(stage, here, &arguments[2..], &whole)?;
             }
             ("uv", ["pip", ..]) => self.pip(stage, here, &arguments[1..], &whole)?,
-            ("uv", ["venv", ..]) => self.not_done(&whole, "one environment is made in any case"),
+            ("uv", ["venv", ..]) => self.not_done(&whole, "one environment is built in any case"),
             (name, ["-m", "venv" | "virtualenv"]) if is_version_of(name, "python") => {
-                self.not_done(&whole, "one environment is made in any case");
+                self.not_done(&whole, "one environment is built in any case");
             }
             (name, ["-V" | "--version"]) if is_version_of(name, "python") => {}
             ("conda" | "mamba" | "micromamba", _) => self.conda(stage, here, arguments, &whole)?,
@@ -195,13 +196,13 @@ impl<'a> Build<'a> {
     }
 }
 
-/// `pip`, `pip3`, `pip3.11`.
+/// Matches a program with or without a version: `pip`, `pip3`, `pip3.11`.
 fn is_version_of(name: &str, program: &str) -> bool {
     let version = name.strip_prefix(program);
     version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// `type=bind,source=requirements.txt,target=/tmp/requirements.txt`: as if it were copied. How many were.
+/// Handles `type=bind,source=requirements.txt,target=/tmp/requirements.txt` as a copy. Returns how many there were.
 fn bind(stage: &mut Stage<'_>, mount: &str) -> Result<usize, Refusal> {
     let value = |names: &[&str]| {
         let pairs = mount.split(',').filter_map(|part| part.split_once('='));
@@ -212,7 +213,7 @@ fn bind(stage: &mut Stage<'_>, mount: &str) -> Result<usize, Refusal> {
     if let (true, None, Some(target)) = (is_bind, value(&["from"]), target) {
         let source = value(&["source", "src"]).unwrap_or_else(|| ".".to_owned());
         let mut copy = Copy::new(vec![source, target], &stage.folder, mount.to_owned())?;
-        // It is there for this one command only.
+        // It exists for this one command only.
         copy.is_used = true;
         stage.copies.push(copy);
         return Ok(1);

@@ -1,4 +1,5 @@
-//! The stages of a Dockerfile, line by line: what variables are worth, where files are, and what is installed.
+//! Processes the stages of a Dockerfile line by line: the values of variables, the locations of files, and what is
+//! installed.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,14 +14,14 @@ use crate::notes::Notes;
 use crate::variables::{self, Unfit, VARIABLES_MAX};
 use crate::{brief, shown};
 
-/// From one FROM to the next.
+/// The lines from one FROM to the next.
 struct StageText<'a> {
     image: String,
     name: Option<String>,
     instructions: &'a [Instruction],
 }
 
-/// What stands before the first FROM, and the stages.
+/// Returns the variables from before the first FROM, and the stages.
 fn stages<'a>(
     all: &'a [Instruction],
     spent: &'a Cell<usize>,
@@ -46,7 +47,7 @@ fn stages<'a>(
     Ok((globals, stages))
 }
 
-/// The image, and what the stage is called.
+/// Returns the image, and the name of the stage.
 fn from_words(
     from: &Instruction,
     globals: &Scope<'_>,
@@ -64,12 +65,12 @@ fn from_words(
     }
 }
 
-/// Whether it can be looked for by its name.
+/// Returns true if the source can be looked up by its name.
 fn is_plain(source: &str) -> bool {
     !source.is_empty() && !source.contains(['*', '?', '['])
 }
 
-/// A word whose value is all known.
+/// Returns the text of a word whose value is completely known.
 pub fn known(word: Word) -> Result<String, Refusal> {
     match word.unknown {
         None => Ok(word.text),
@@ -77,7 +78,7 @@ pub fn known(word: Word) -> Result<String, Refusal> {
     }
 }
 
-/// `NAME=VALUE`, or `NAME` for what was said before the first FROM.
+/// Handles `NAME=VALUE`, or `NAME` for a variable from before the first FROM.
 fn argument(
     one: &Instruction,
     scope: &mut Scope<'_>,
@@ -103,10 +104,10 @@ fn argument(
     Ok(())
 }
 
-/// What a stage is at some line.
+/// The state of a stage at some line.
 #[derive(Clone)]
 pub struct Stage<'a> {
-    /// Of the first of those that it is made from.
+    /// The image of the first stage that it is based on.
     pub image: String,
     pub scope: Scope<'a>,
     pub variables: BTreeMap<String, String>,
@@ -114,7 +115,7 @@ pub struct Stage<'a> {
     pub copies: Vec<Copy>,
 }
 
-/// All that is known so far.
+/// Everything that is known so far.
 pub struct Build<'a> {
     pub with: With<'a>,
     globals: Scope<'a>,
@@ -125,7 +126,7 @@ pub struct Build<'a> {
     pub python: Option<Box<str>>,
     pub commands: usize,
     pub files: usize,
-    /// Sources of COPY and ADD.
+    /// The number of sources of COPY and ADD.
     pub copied: usize,
     spent: &'a Cell<usize>,
 }
@@ -152,20 +153,20 @@ impl<'a> Build<'a> {
         })
     }
 
-    /// The stage that an image would be made of.
+    /// Processes the stage that an image would be built from.
     pub fn last_stage(&mut self) -> Result<Stage<'a>, BadDockerfile> {
         let last = self.stages.len().checked_sub(1).ok_or(BadDockerfile::NoFrom)?;
         let stage = self.stage(last)?;
         for copy in stage.copies.iter().filter(|copy| !copy.is_used) {
-            let why = "files of the context are not there for jobs; put them into the job's code";
+            let why = "jobs do not see files of the context; put them into the job's code";
             self.not_done(&copy.shown, why);
         }
         Ok(stage)
     }
 
-    /// Says that something makes no difference here, and why.
+    /// Adds a note that something makes no difference here, and why.
     pub fn not_done(&mut self, what: &str, why: &str) {
-        self.notes.add(&format!("not done here: {}: {why}", shown(what)));
+        self.notes.add(&format!("skipped: {}: {why}", shown(what)));
     }
 
     fn stage_called(&self, name: &str, before: usize) -> Option<usize> {
@@ -176,7 +177,7 @@ impl<'a> Build<'a> {
         by_name.or_else(|| name.parse().ok().filter(|index| *index < before))
     }
 
-    /// A stage, after those that it is made from.
+    /// Processes a stage, after those that it is based on.
     fn stage(&mut self, index: usize) -> Result<Stage<'a>, BadDockerfile> {
         if let Some(done) = self.done.get(&index) {
             return Ok(done.clone());
@@ -225,14 +226,14 @@ impl<'a> Build<'a> {
             "SHELL" => self.not_done(&one.shown(), "commands are translated, not run"),
             "LABEL" | "MAINTAINER" | "EXPOSE" | "VOLUME" | "STOPSIGNAL" | "HEALTHCHECK"
             | "ONBUILD" => {
-                self.not_done(&one.shown(), "no image is made");
+                self.not_done(&one.shown(), "no image is built");
             }
             other => return Err(refused(Refusal::Instruction(brief(other)))),
         }
         Ok(())
     }
 
-    /// `ENV A=b C=d`, or `ENV A b` of old.
+    /// Handles `ENV A=b C=d`, and the old form `ENV A b`.
     fn environment(
         &mut self,
         stage: &mut Stage<'a>,
@@ -254,7 +255,7 @@ impl<'a> Build<'a> {
                 (Err(Unfit::Malformed), _) => return Err(Refusal::Instruction(brief(&text))),
                 (Err(Unfit::LeftOut(why)), _) => self.not_done(&one.shown(), why),
                 (Ok(()), Some(unknown)) => {
-                    let why = format!("what {unknown} is in the image is not known");
+                    let why = format!("the value of {unknown} in the image is not known");
                     self.not_done(&one.shown(), &why);
                 }
                 (Ok(()), None) => {
@@ -281,12 +282,12 @@ impl<'a> Build<'a> {
             words.into_iter().partition(|word| word.starts_with("--"));
         if let Some(from) = flags.iter().find_map(|flag| flag.strip_prefix("--from=")) {
             match self.stage_called(from, index) {
-                // Whatever it installed may be what is copied.
+                // What that stage installed may be what is copied.
                 Some(earlier) => {
                     self.stage(earlier)?;
-                    self.not_done(&one.shown(), "only the Python packages of that stage are taken");
+                    self.not_done(&one.shown(), "only the Python packages of that stage are used");
                 }
-                None => self.not_done(&one.shown(), "files of images are not there"),
+                None => self.not_done(&one.shown(), "files of images are not available"),
             }
             return Ok(());
         }

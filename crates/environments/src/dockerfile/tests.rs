@@ -66,12 +66,12 @@ CMD [\"bash\"]
     assert_eq!(
         found.notes.iter().map(|note| &**note).collect::<Vec<_>>(),
         [
-            "not done here: apt-get update: the host's packages are used",
-            "not done here: apt-get install -y git: the host's packages are used",
-            "not done here: rm -rf /var/lib/apt/lists/*: no image is made",
-            "not done here: pip install --upgrade pip: no pip is needed to build",
-            "not done here: rm requirements.txt: no image is made",
-            "not done here: CMD [\"bash\"]: a job has its own command",
+            "skipped: apt-get update: the host's packages are used",
+            "skipped: apt-get install -y git: the host's packages are used",
+            "skipped: rm -rf /var/lib/apt/lists/*: no image is built",
+            "skipped: pip install --upgrade pip: pip is not needed to build",
+            "skipped: rm requirements.txt: no image is built",
+            "skipped: CMD [\"bash\"]: a job has its own command",
         ]
     );
 }
@@ -138,7 +138,7 @@ fn files_are_found_where_they_were_copied_to() {
     let found = read("FROM x\nCOPY env/c.yml .\nRUN conda env create -f c.yml", &files);
     assert_eq!(found.recipe.unwrap().python.as_deref(), Some("3.10"));
     let found = read("FROM x\nCOPY deps /app", &files);
-    assert!(found.notes[0].starts_with("not done here: COPY deps /app: files of the context"));
+    assert!(found.notes[0].starts_with("skipped: COPY deps /app: jobs do not see files"));
 }
 
 #[test]
@@ -151,8 +151,8 @@ fn stages_end_in_the_last_one() {
     assert_eq!(found.recipe.unwrap().requirements, ["attrs".into(), "six".into()]);
     assert_eq!(found.variables.len(), 1);
     let said = found.notes.join("\n");
-    assert!(said.contains("only the Python packages of that stage are taken"), "{said}");
-    assert!(said.contains("files of images are not there") && !said.contains("npm"), "{said}");
+    assert!(said.contains("only the Python packages of that stage are used"), "{said}");
+    assert!(said.contains("files of images are not available") && !said.contains("npm"), "{said}");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn indexes_are_those_that_are_allowed() {
 }
 
 #[test]
-fn what_stands_in_for_the_image_is_beneath() {
+fn the_substitute_for_the_image_is_the_base() {
     let table = Table::default();
     let on = |text: &str| {
         let found = read(text, &[]);
@@ -178,14 +178,14 @@ fn what_stands_in_for_the_image_is_beneath() {
     assert_eq!((plain.recipe, plain.image.as_deref()), (None, Some("python:3.10-slim")));
     let own = on("FROM docker.io/python:3.10-slim\nENV A=b\nRUN pip install six");
     assert_eq!(own.recipe.unwrap().python.as_deref(), Some("3.10"));
-    assert!(own.notes[0].contains("is not run here; an environment made here"), "{:?}", own.notes);
+    assert!(own.notes[0].contains("is not run here; an environment built here"), "{:?}", own.notes);
     assert_eq!(own.variables["A"], "b");
     let curated = "FROM mcr.microsoft.com/azureml/curated/minimal-py311:1\nRUN pip install six mlflow-skinny==2.9";
     let over = on(curated).recipe.unwrap().requirements;
     let found: Vec<&str> = over.iter().map(|line| &**line).collect();
     assert!(found.contains(&"six") && found.contains(&"azure-identity<2"), "{found:?}");
     let mlflow = found.iter().filter(|line| line.starts_with("mlflow"));
-    assert_eq!(mlflow.collect::<Vec<_>>(), [&"mlflow-skinny==2.9"], "its own gives way");
+    assert_eq!(mlflow.collect::<Vec<_>>(), [&"mlflow-skinny==2.9"], "the base's own is replaced");
     let keras = "FROM mcr.microsoft.com/azureml/curated/tensorflow-2.16-cuda12:1\nENV A=b";
     let keras: Vec<_> = on(keras).variables.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
     assert_eq!(keras, ["A=b", "TF_USE_LEGACY_KERAS=1"]);
@@ -199,37 +199,40 @@ fn what_might_matter_is_refused_by_name() {
         ("RUN x\nFROM y", "has no FROM"),
         ("FROM", "write FROM IMAGE"),
         ("FROM $NOPE", "$NOPE has no value here"),
-        ("FROM x\nFORM y", "line 2 of the Dockerfile, 'FORM y': 'FORM' is no instruction"),
-        ("FROM x\n\nRUN make", "line 3 of the Dockerfile, 'RUN make': 'make' cannot be done here"),
-        ("FROM x\nRUN curl https://a | bash", "'curl https://a' cannot be done here"),
-        ("FROM x\nRUN git clone https://a", "give a conda file or pip's requirements"),
-        ("FROM x\nRUN python setup.py install", "'python setup.py install' cannot"),
+        ("FROM x\nFORM y", "line 2 of the Dockerfile, 'FORM y': 'FORM' is not an instruction"),
+        (
+            "FROM x\n\nRUN make",
+            "line 3 of the Dockerfile, 'RUN make': 'make' is not supported here",
+        ),
+        ("FROM x\nRUN curl https://a | bash", "'curl https://a' is not supported here"),
+        ("FROM x\nRUN git clone https://a", "give a conda file or pip requirements"),
+        ("FROM x\nRUN python setup.py install", "'python setup.py install' is not"),
         ("FROM x\nRUN (cd a && make)", "in brackets"),
         ("FROM x\nRUN pip install a || pip install b", "an install after ||"),
         ("FROM x\nRUN pip install $(cat a)", "$(…) has no value here"),
         ("FROM x\nRUN pip install $WHAT", "$WHAT has no value here"),
-        ("FROM x\nRUN pip install .", "'.': files of this machine are not installed"),
+        ("FROM x\nRUN pip install .", "'.': files of this host are not installed"),
         ("FROM x\nRUN pip install git+https://a/b", "not from a repository"),
         ("FROM x\nRUN pip install --config-settings a b", "the option '--config-settings' of pip"),
         ("FROM x\nRUN pip config set global.index-url a", "'pip config set"),
         ("FROM x\nRUN pip install -r", "it names no file"),
         ("FROM x\nRUN pip install -r a.txt", "no COPY or ADD before it brings 'a.txt'"),
-        ("FROM x\nRUN pip install -r https://a/b", "is an address"),
+        ("FROM x\nRUN pip install -r https://a/b", "is a URL"),
         ("FROM x\nCOPY a.txt .\nRUN pip install -r ../../etc/passwd", "brings '../../etc/passwd'"),
         ("FROM x\nCOPY . .\nRUN pip install -r b.txt", "no COPY or ADD before it brings 'b.txt'"),
         ("FROM x\nCOPY b.txt .", "'b.txt' is not in the context"),
         ("FROM x\nCOPY ../a.txt .", "'../a.txt' leads out of the context"),
         ("FROM x\nCOPY a/../../b .", "leads out of the context"),
         ("FROM x\nCOPY a.txt", "write COPY FILE FOLDER/"),
-        ("FROM x\nADD https://a/b /c", "is an address"),
+        ("FROM x\nADD https://a/b /c", "is a URL"),
         ("FROM x\nCOPY bad.txt .\nRUN pip install -r bad.txt", "file 'bad.txt': line 1, '-e .'"),
         ("FROM x\nCOPY c.yml .\nRUN conda env create -f c.yml", "file 'c.yml': the conda package"),
         ("FROM x\nRUN conda install qqqq", "the conda package 'qqqq' is not known"),
-        ("FROM x\nRUN conda build .", "'conda build .' cannot"),
+        ("FROM x\nRUN conda build .", "'conda build .' is not"),
         ("FROM x\nRUN <<EOF\nFROM y\nEOF", "line 2 of the Dockerfile, 'RUN <<EOF': heredocs"),
         ("FROM x\nCOPY <<-\"E\" /a\nE", "heredocs"),
-        ("FROM x\nRUN echo 'a", "a quote ' is open"),
-        ("FROM x\nENV A=${B", "a variable is open"),
+        ("FROM x\nRUN echo 'a", "a quote ' is not closed"),
+        ("FROM x\nENV A=${B", "a variable is not closed"),
     ] {
         let said = refusal(text, &files);
         assert!(said.contains(wanted), "{text:?}: {said}");
@@ -239,7 +242,7 @@ fn what_might_matter_is_refused_by_name() {
 #[test]
 fn there_are_bounds() {
     let long = format!("FROM x\n#{}", "x".repeat(TEXT_BYTES_MAX));
-    assert!(refusal(&long, &[]).contains("at most 262144 are taken"));
+    assert!(refusal(&long, &[]).contains("at most 262144 are allowed"));
     let many = format!("FROM x\n{}", "USER x\n".repeat(INSTRUCTIONS_MAX));
     assert!(refusal(&many, &[]).contains("more than 1000 instructions"));
     assert!(refusal(&"FROM x\n".repeat(STAGES_MAX + 1), &[]).contains("more than 50 stages"));
@@ -249,7 +252,7 @@ fn there_are_bounds() {
     assert!(refusal(&many, &[("a", "")]).contains("more than 200 files and folders"));
     let files = format!("FROM x\nCOPY a .\nRUN pip install {}", "-r a ".repeat(FILES_MAX + 1));
     assert!(refusal(&files, &[("a", "six")]).contains("more than 50 files"));
-    // A variable that doubles with each line.
+    // This variable doubles with each line.
     let bomb = format!("FROM x\nENV A=xxxxxxxx\n{}", "ENV A=$A$A\n".repeat(30));
     assert!(refusal(&bomb, &[]).contains("more than 4096 bytes"));
     let wide = format!("FROM x\nENV A={}\n{}", "x".repeat(4_000), "RUN echo $A $A\n".repeat(200));

@@ -1,49 +1,51 @@
-//! Words as Docker and a shell read them: quotes, variables, and what stands between commands.
+//! Splits text into words as Docker and a shell do: quotes, variables, and operators between commands.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Of one word, and of a variable.
+/// The largest size of one word, and of a variable.
 pub const WORD_BYTES_MAX: usize = 4 << 10;
-/// Of all words of a Dockerfile: variables that name variables grow fast.
+/// The largest size of all words of a Dockerfile: variables that refer to variables grow fast.
 pub const EXPANDED_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Word {
     pub text: String,
-    /// Something in it that only a build would know: a variable of the image, what a command says.
+    /// A part that only a build would know: a variable of the image, or the output of a command.
     pub unknown: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Token {
     Word(Word),
-    /// `&&`, `;`, `&`: the next command follows.
+    /// `&&`, `;` or `&`: the next command follows.
     Next,
-    /// `||`: the next command is for when this one fails.
+    /// `||`: the next command runs if this one fails.
     Or,
     Pipe,
-    /// Commands in commands.
+    /// Commands inside commands.
     Bracket,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadWords {
-    #[error("a quote {0} is open; close it")]
+    #[error("a quote {0} is not closed; close it")]
     Open(char),
-    #[error("a variable is open; write $NAME or ${{NAME}}")]
+    #[error("a variable is not closed; write $NAME or ${{NAME}}")]
     OpenVariable,
-    #[error("a word has more than {WORD_BYTES_MAX} bytes with its variables; shorten it")]
+    #[error(
+        "a word has more than {WORD_BYTES_MAX} bytes after its variables are replaced; shorten it"
+    )]
     LongWord,
     #[error(
-        "the words of the Dockerfile have more than {EXPANDED_BYTES_MAX} bytes with their variables; shorten it"
+        "the words of the Dockerfile have more than {EXPANDED_BYTES_MAX} bytes after their variables are replaced; shorten it"
     )]
     LongText,
 }
 
-/// What variables are worth, and how much of the Dockerfile is written out by now.
+/// The values of variables, and how much of the Dockerfile has been expanded so far.
 #[derive(Debug, Clone)]
 pub struct Scope<'a> {
     pub values: BTreeMap<String, String>,
@@ -51,7 +53,7 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// The words of a line of the Dockerfile's own.
+    /// Splits a line of the Dockerfile into words.
     pub fn words(&self, text: &str) -> Result<Vec<Word>, BadWords> {
         let tokens = Splitter { scope: self, left: text.chars().peekable(), is_shell: false }.all();
         let word = |token| match token {
@@ -61,7 +63,7 @@ impl Scope<'_> {
         Ok(tokens?.into_iter().filter_map(word).collect())
     }
 
-    /// The words of a shell's line, and what stands between its commands.
+    /// Splits a line of a shell into words and operators.
     pub fn shell(&self, text: &str) -> Result<Vec<Token>, BadWords> {
         Splitter { scope: self, left: text.chars().peekable(), is_shell: true }.all()
     }
@@ -85,7 +87,7 @@ impl Splitter<'_> {
     fn all(mut self) -> Result<Vec<Token>, BadWords> {
         let mut tokens = Vec::new();
         let mut open: Option<Word> = None;
-        // What output goes to is no word of the command.
+        // The target of a redirection is not a word of the command.
         let mut is_target = false;
         while let Some(c) = self.left.next() {
             let is_operator = self.is_shell && ";&|<>()\n".contains(c);
@@ -122,7 +124,7 @@ impl Splitter<'_> {
         Ok(tokens)
     }
 
-    /// Whether the next word is where something goes to, or comes from.
+    /// Returns true if the next word is the target or source of a redirection.
     fn operator(&mut self, c: char, tokens: &mut Vec<Token>) -> bool {
         let twice = self.left.next_if_eq(&c).is_some();
         let token = match (c, twice) {
@@ -174,7 +176,7 @@ impl Splitter<'_> {
         Ok(())
     }
 
-    /// After a `$`.
+    /// Parses what follows a `$`.
     fn variable(&mut self, word: &mut Word) -> Result<(), BadWords> {
         let is_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
         match self.left.peek() {
@@ -205,7 +207,7 @@ impl Splitter<'_> {
                 }
                 Ok(())
             }
-            // `$?`, `$@` and the like, or a mere `$`.
+            // `$?`, `$@` and the like, or a lone `$`.
             Some(c) if self.is_shell && "?@*#$!-".contains(*c) => {
                 let name = c.to_string();
                 self.left.next();
@@ -219,14 +221,14 @@ impl Splitter<'_> {
         }
     }
 
-    /// `NAME`, `NAME:-else`, `NAME-else`, `NAME:+then`, `NAME+then`.
+    /// Handles `NAME`, `NAME:-else`, `NAME-else`, `NAME:+then`, `NAME+then`.
     fn braced(&self, inner: &str, word: &mut Word) {
         let end = inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let (name, rest) = inner.split_at(end.unwrap_or(inner.len()));
         let (has_colon, rest) = rest.strip_prefix(':').map_or((false, rest), |rest| (true, rest));
         let value = self.scope.values.get(name).map(String::as_str);
         let value = value.filter(|value| !(has_colon && value.is_empty()));
-        // What is to be taken instead may be another variable, whose turn it is not.
+        // The alternative may contain another variable, which is not expanded.
         let plain = |text: &str| (!text.contains(['$', '`'])).then(|| text.to_owned());
         let found = match (rest.chars().next(), value) {
             _ if name.is_empty() => None,
@@ -243,7 +245,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// What a command says is not known: it is passed over.
+    /// Skips a command substitution, because its output is not known.
     fn command(&mut self, end: char, word: &mut Word) -> Result<(), BadWords> {
         let mut depth = 1_usize;
         while depth > 0 {

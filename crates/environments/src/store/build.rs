@@ -1,4 +1,4 @@
-//! One build: an empty environment, the packages, their bytecode, and then it is shown.
+//! One build: creates an empty environment, installs the packages, compiles their bytecode, and publishes it.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,10 @@ use super::uv::{self, Listener, NoUv, RunError};
 use crate::pip::{self, PipError};
 use crate::python::{Interpreters, PythonRequest};
 
-/// How many lines of uv's a message repeats, from its first complaint on.
+/// How many lines of uv's output a message repeats, starting with the first error.
 const LINES_MAX: usize = 12;
 const MESSAGE_CHARS_MAX: usize = 1_500;
-/// In uv's words for a package that would have to be built.
+/// uv's messages about a package that would have to be built from source.
 const NO_WHEEL: [&str; 3] =
     ["building from source is disabled", "no wheels", "has no usable wheels"];
 
@@ -27,10 +27,10 @@ pub enum BuildError {
     #[error(transparent)]
     NoUv(#[from] NoUv),
     #[error(
-        "there is no python3 in /usr/bin or /usr/local/bin of the server's machine; install one (apt install python3)"
+        "there is no python3 in /usr/bin or /usr/local/bin of the server's host; install one (apt install python3)"
     )]
     NoPython,
-    #[error("its recipe is none any more")]
+    #[error("its recipe is no longer valid")]
     Recipe(#[source] PipError),
     #[error("cannot write to the folder of environments; is the disk full?")]
     Disk(#[from] io::Error),
@@ -40,7 +40,7 @@ pub enum BuildError {
     Uv { doing: &'static str, words: String },
     #[error(
         "uv cannot {doing}: {words}\nonly wheels are installed, and one of these packages has none for Python {python} on this \
-         machine; choose a version of it that has one, or another package"
+         host; choose a version of it that has one, or another package"
     )]
     NoWheel { doing: &'static str, words: String, python: String },
 }
@@ -61,7 +61,7 @@ pub fn run(
     let python = chosen.interpreter;
     let log = Mutex::new(disk.new_log(id)?);
     let heard = Mutex::new(Vec::new());
-    // Where the server keeps its state is nobody else's business.
+    // The path of the server's state is not shown to users.
     let own = disk.building.parent().unwrap_or(&disk.building).display().to_string();
     let hear = |line: &str| {
         let line = line.replace(&own, "environments");
@@ -93,7 +93,7 @@ pub fn run(
     let mut command = uv::command(&uv);
     command.args(["venv", "--relocatable", "--no-project", "--no-python-downloads", "--python"]);
     command.arg(&python.path).arg(&folder).env("UV_CACHE_DIR", &disk.cache);
-    step("make an empty environment", command)?;
+    step("create an empty environment", command)?;
 
     let list = disk.building.join(format!("{id}.txt"));
     let _cleared_list = Cleared(&list);
@@ -113,23 +113,23 @@ pub fn run(
         command.args(["--default-index", index]);
     }
     for index in &recipe.extra_indexes {
-        // As pip does it: the operator trusts them all alike.
+        // As pip does: the operator trusts all indexes equally.
         command.args(["--index", index, "--index-strategy", "unsafe-best-match"]);
     }
     step("install its packages", command)?;
 
-    // Jobs cannot write there, and would each compile anew what they import. By the machine's interpreter and without
-    // `site`: the environment's own would run what packages ask it to run at its start.
+    // Jobs cannot write there, and would each compile what they import again. This uses the host's interpreter without
+    // `site`, because the environment's own would run code that packages register for its start.
     let mut command = uv::command(&python.path);
-    // In one process: the workers of several would wait for ever if the server is killed.
+    // In one process, because the workers of several would wait forever if the server is killed.
     command.args(["-I", "-S", "-m", "compileall", "-q", "-q"]).arg(folder.join("lib"));
     let compiled = uv::run(command, &listener, until, within, is_stopping);
-    // Some packages have files that are no Python of today; what could be compiled is.
+    // Some packages contain files that are not valid for this Python; whatever can be compiled is.
     compiled.map_err(|source| BuildError::Run { doing: "compile its packages", source })?;
 
     let mut notes: Vec<String> = note.into_iter().collect();
     if may_leave_out(recipe) && interpreter::has_package(&folder, WANTS_IT)? {
-        notes.push(format!("{LEFT_OUT}, which {WANTS_IT} asks for, has no wheel and is left out: nothing is mounted here"));
+        notes.push(format!("{LEFT_OUT}, which {WANTS_IT} requires, has no wheel and is left out: nothing is mounted here"));
     }
     if chosen.is_elsewhere {
         interpreter::bring(&disk.pythons, &python.path, &folder)?;
@@ -139,7 +139,7 @@ pub fn run(
     Ok(())
 }
 
-/// Recipes come from the server's own store, but from a time when other indexes may have been allowed.
+/// Recipes come from the server's own store, but perhaps from a time when other indexes were allowed.
 fn check(recipe: &Recipe, indexes: &[String]) -> Result<(), BuildError> {
     let named = recipe.index.iter().map(|url| format!("--index-url {url}"));
     let named =
@@ -150,21 +150,23 @@ fn check(recipe: &Recipe, indexes: &[String]) -> Result<(), BuildError> {
     read.map(|_| ()).map_err(BuildError::Recipe)
 }
 
-/// It mounts file systems, which no job may, and has no wheel: with it nothing of Azure's older SDK could be installed.
+/// It mounts file systems, which no job may do, and has no wheel: if it were required, nothing of Azure's older SDK
+/// could be installed.
 const LEFT_OUT: &str = "fusepy";
 const WANTS_IT: &str = "azureml_dataset_runtime";
 
-/// Somebody who names it means it; and where every package has a hash, it has one too.
+/// A recipe that lists it explicitly needs it; and if every package has a hash, it must have one too.
 fn may_leave_out(recipe: &Recipe) -> bool {
     let all = &recipe.requirements;
     all.iter().any(|line| line.starts_with("azureml-"))
         && !all.iter().any(|line| line.starts_with(LEFT_OUT) || line.contains(" --hash="))
 }
 
-/// Every conda environment has these. Version 82 of setuptools dropped `pkg_resources`, which Azure's older SDK imports.
+/// Every conda environment contains these. Version 82 of setuptools dropped `pkg_resources`, which Azure's older SDK
+/// imports.
 const ALWAYS: [(&str, &str); 2] = [("pip", "pip"), ("setuptools", "setuptools<82")];
 
-/// The lines of the recipe, and what every environment has.
+/// Returns the lines of the recipe, and what every environment contains.
 fn requirements(recipe: &Recipe) -> String {
     let mut text: String = recipe.requirements.iter().map(|line| format!("{line}\n")).collect();
     let names = |line: &str, package: &str| {
@@ -185,7 +187,7 @@ fn requirements(recipe: &Recipe) -> String {
     text
 }
 
-/// What uv complains about, and whether it is about wheels.
+/// Returns uv's error, and whether it is about wheels.
 fn complaint(lines: &[String]) -> (String, bool) {
     let starts = |line: &String| {
         let line = line.trim_start();
@@ -199,13 +201,13 @@ fn complaint(lines: &[String]) -> (String, bool) {
     (words, is_wheel)
 }
 
-/// What is not shown goes.
+/// Removes the folder unless it was published.
 struct Cleared<'a>(&'a Path);
 
 impl Drop for Cleared<'_> {
     fn drop(&mut self) {
         if let Err(error) = disk::remove(self.0) {
-            // The next start tries again.
+            // The next start removes it.
             tracing::warn!(%error, "cannot remove what is left of a build");
         }
     }

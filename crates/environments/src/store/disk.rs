@@ -13,15 +13,15 @@ use muster_core::model::RecipeId;
 
 use crate::python::Interpreters;
 
-/// In an environment: what it was made of, and what its users should know.
+/// The file in an environment with its recipe and the notes for its users.
 const RECIPE: &str = "muster-recipe";
 const NOTES: &str = "muster-notes";
-/// Of logs; the oldest go.
+/// The most logs; the oldest are deleted.
 const LOGS_MAX: usize = 500;
-/// Of a log that is shown: its last part.
+/// How much of the end of a log is shown.
 const LOG_SHOWN_BYTES_MAX: u64 = 256 << 10;
 const NOTES_BYTES_MAX: u64 = 64 << 10;
-/// What `python` leads to where nothing is built.
+/// The folder with `python` for jobs without a built environment.
 const PLAIN: &str = "plain";
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Disk {
     pub pythons: PathBuf,
     logs: PathBuf,
     used: PathBuf,
-    /// Held while something is shown, or hidden again.
+    /// Held while an environment is being shown or hidden.
     showing: Mutex<()>,
 }
 
@@ -55,7 +55,7 @@ impl Disk {
         for folder in own {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        // Every user of a node reads in here; who is not in a node does not get this far.
+        // Every user of a node can read here; other users of the host cannot reach this folder.
         for folder in [&disk.ready, &disk.shown] {
             make_public(folder)?;
         }
@@ -64,7 +64,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Many call it `python`, and some machines have only `python3`.
+    /// Many programs call it `python`, but some hosts have only `python3`.
     fn make_plain(&self, folder: &Path) -> io::Result<()> {
         let Some(usual) = Interpreters::of_this_machine().usual else { return Ok(()) };
         let bin = folder.join(PLAIN).join("bin");
@@ -90,14 +90,14 @@ impl Disk {
         self.logs.join(format!("{id}.log"))
     }
 
-    /// An empty log.
+    /// Creates an empty log.
     pub fn new_log(&self, id: &RecipeId) -> io::Result<File> {
         let options =
             OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).clone();
         options.open(self.log_path(id))
     }
 
-    /// The end of a log. Where all this is kept is left out.
+    /// Returns the end of a log, without the path of this folder.
     pub fn log_of(&self, id: &RecipeId) -> Option<String> {
         use std::io::{Read as _, Seek as _, SeekFrom};
         let mut file = File::open(self.log_path(id)).ok()?;
@@ -116,12 +116,12 @@ impl Disk {
             .collect();
         all.sort();
         for (_, path) in &all[..all.len().saturating_sub(LOGS_MAX)] {
-            let _ = fs::remove_file(path); // It is a log of long ago.
+            let _ = fs::remove_file(path); // Failing to remove an old log does no harm.
         }
     }
 
-    /// What is to be said of an environment that is there and of use; `None`: it is not. Its interpreter may have gone
-    /// when the machine was given another.
+    /// Returns the notes of a usable environment, or `None` if there is none. Its interpreter may have disappeared in
+    /// an upgrade of the host.
     pub fn notes_of(&self, id: &RecipeId) -> Option<Vec<String>> {
         use std::io::Read as _;
         let folder = self.ready.join(id.to_string());
@@ -132,25 +132,25 @@ impl Disk {
         Some(text.lines().map(str::to_owned).collect())
     }
 
-    /// Notes that it is wanted now.
+    /// Records that it was requested now.
     pub fn touch(&self, id: &RecipeId) -> io::Result<()> {
         let options =
             OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).clone();
         options.open(self.used.join(id.to_string()))?.set_modified(SystemTime::now())
     }
 
-    /// What was never noted as wanted is old.
+    /// An environment without a record of a request counts as old.
     fn used(&self, id: &RecipeId) -> SystemTime {
         let about = fs::metadata(self.used.join(id.to_string()));
         about.and_then(|about| about.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
     pub fn is_older_than(&self, id: &RecipeId, age: Duration) -> bool {
-        // A clock that was set back makes nothing old.
+        // Setting the clock back makes nothing old.
         SystemTime::now().duration_since(self.used(id)).is_ok_and(|passed| passed >= age)
     }
 
-    /// Every environment, with when it was last wanted.
+    /// Lists every environment, with the time of its last request.
     pub fn list(&self) -> io::Result<Vec<(RecipeId, SystemTime)>> {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.ready)? {
@@ -170,7 +170,7 @@ impl Disk {
         self.showing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the folder that the nodes of a cluster see, if it is not there.
+    /// Creates the folder that the nodes of a cluster see, if it does not exist.
     pub fn open_to(&self, cluster: ClusterId) -> io::Result<()> {
         let _one_at_a_time = self.lock();
         let folder = self.shown_to(cluster);
@@ -178,7 +178,7 @@ impl Disk {
         self.make_plain(&folder)
     }
 
-    /// Shows an environment that is ready to the nodes of a cluster. Its files are the same, its folders are copies.
+    /// Shows a ready environment to the nodes of a cluster. Its files are hard links, its folders are copies.
     pub fn show(&self, cluster: ClusterId, id: &RecipeId) -> io::Result<()> {
         let name = id.to_string();
         let (from, place) = (self.ready.join(&name), self.shown_to(cluster).join(&name));
@@ -194,13 +194,13 @@ impl Disk {
         remove(&new)?;
         link_all(&from, &new)?;
         seal(&new)?;
-        // As with what is built: a folder is moved by who may write to it.
+        // As for a build: moving a folder requires write permission on it.
         fs::set_permissions(&new, Permissions::from_mode(0o755))?;
         fs::rename(&new, &place)?;
         fs::set_permissions(&place, Permissions::from_mode(0o555))
     }
 
-    /// Every cluster that is shown something.
+    /// Lists every cluster to which something is shown.
     fn viewers(&self) -> io::Result<Vec<ClusterId>> {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.shown)? {
@@ -210,7 +210,7 @@ impl Disk {
         Ok(all)
     }
 
-    /// Shows nothing any more to clusters that are gone. What was made just now may be of one that is new.
+    /// Removes the folders of deleted clusters. A folder that was just created may belong to a new cluster.
     pub fn close_to_others(&self, clusters: &BTreeSet<ClusterId>, age: Duration) -> io::Result<()> {
         for cluster in self.viewers()?.into_iter().filter(|cluster| !clusters.contains(cluster)) {
             let folder = self.shown_to(cluster);
@@ -222,7 +222,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What all environments take, each file once however many have it; with the cache, or without.
+    /// The space that all environments use, counting each file once; with or without the cache.
     pub fn bytes(&self, with_cache: bool) -> io::Result<u64> {
         let mut seen = BTreeSet::new();
         let mut bytes = 0;
@@ -235,7 +235,7 @@ impl Disk {
             };
             for entry in entries {
                 let entry = entry?;
-                // What goes while we look takes nothing.
+                // A file that disappears meanwhile takes no space.
                 let Ok(about) = entry.metadata() else { continue };
                 if about.is_dir() {
                     dirs.push(entry.path());
@@ -248,7 +248,7 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Out of sight, to be removed. Whoever asks for it now has it built again.
+    /// Moves an environment aside, to be removed. It is built again if it is requested now.
     pub fn set_aside(&self, id: &RecipeId) -> io::Result<PathBuf> {
         let (from, to) =
             (self.ready.join(id.to_string()), self.building.join(format!("gone-{id}")));
@@ -259,7 +259,7 @@ impl Disk {
         for cluster in self.viewers()? {
             remove(&self.shown_to(cluster).join(id.to_string()))?;
         }
-        let _ = fs::remove_file(self.used.join(id.to_string())); // Then it counts as old, and it is gone.
+        let _ = fs::remove_file(self.used.join(id.to_string())); // Without it the environment counts as old.
         Ok(to)
     }
 
@@ -268,7 +268,8 @@ impl Disk {
         DirBuilder::new().mode(0o700).create(&self.cache)
     }
 
-    /// Shows what is whole: nobody may write to it, everybody may read it, and it is on disk before it has its name.
+    /// Publishes a complete environment: it is read-only and readable by everyone, and is on disk before it gets its
+    /// name.
     pub fn publish(
         &self,
         id: &RecipeId,
@@ -280,16 +281,16 @@ impl Disk {
         let lines: String = notes.iter().map(|note| format!("{note}\n")).collect();
         fs::write(made.join(NOTES), lines)?;
         seal(made)?;
-        // One call for ten thousand small files, of which most are links to files of the cache.
+        // One call for ten thousand small files, most of which are links to files of the cache.
         rustix::fs::syncfs(File::open(made)?)?;
         self.touch(id)?;
         let place = self.ready.join(id.to_string());
         if place.exists() {
-            // Its interpreter is gone, or it would not have been built again.
+            // Its interpreter has disappeared, otherwise it would not have been built again.
             remove(&self.set_aside(id)?)?;
             self.touch(id)?;
         }
-        // A folder can be moved by who may write to it, as its way up changes.
+        // Moving a folder requires write permission on it, because its parent entry changes.
         fs::set_permissions(made, Permissions::from_mode(0o755))?;
         fs::rename(made, &place)?;
         fs::set_permissions(&place, Permissions::from_mode(0o555))?;
@@ -302,7 +303,7 @@ fn make_public(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(0o755))
 }
 
-/// The same files under other folders.
+/// Links the same files into other folders.
 pub fn link_all(from: &Path, to: &Path) -> io::Result<()> {
     let mut dirs = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = dirs.pop() {
@@ -319,7 +320,7 @@ pub fn link_all(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A file system has a limit for how many names a file may have.
+/// File systems limit how many names a file may have.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Err(error) if error.kind() == io::ErrorKind::TooManyLinks => fs::copy(from, to).map(drop),
@@ -327,8 +328,8 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Readable for all, writable for nobody, without rights of its owner's. Files are links to the cache's, which are
-/// never written to either.
+/// Makes everything readable by all and writable by none, without set-user-ID bits. Files are links to those of the
+/// cache, which are never written to either.
 fn seal(top: &Path) -> io::Result<()> {
     let mut dirs = vec![top.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -349,12 +350,12 @@ fn seal(top: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives us back the right to write to a folder.
+/// Restores our permission to write to a folder.
 fn unlock(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, Permissions::from_mode(0o755))
 }
 
-/// With everything in it, also what is sealed. What is not there is gone.
+/// Removes a folder with everything in it, even if it is read-only. A missing folder is not an error.
 pub fn remove(top: &Path) -> io::Result<()> {
     let about = match fs::symlink_metadata(top) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,4 +1,4 @@
-//! An interpreter that nodes do not see, in an environment that they do.
+//! Provides an interpreter that nodes do not see, in an environment that they do see.
 
 use std::fs;
 use std::io;
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use super::disk::{link_all, remove};
 
-/// In an environment.
+/// The folder in an environment.
 const FOLDER: &str = "python";
 
-/// Puts a copy of an interpreter that nodes do not see into an environment, as `python/`. Jobs start it by
-/// `bin/python`, and their own layer says where it is. All environments share one copy of it.
+/// Puts a copy of an interpreter that nodes do not see into an environment, as `python/`. Jobs start it as
+/// `bin/python`, and their own layer contains its path. All environments share one copy of it.
 pub fn bring(pythons: &Path, python: &Path, made: &Path) -> io::Result<()> {
     let bad = || io::Error::other(format!("{} is not in a folder bin", python.display()));
     let name = python.file_name().and_then(|name| name.to_str()).ok_or_else(bad)?;
@@ -19,7 +19,7 @@ pub fn bring(pythons: &Path, python: &Path, made: &Path) -> io::Result<()> {
     let version = prefix.file_name().and_then(|name| name.to_str()).ok_or_else(bad)?;
     let kept = pythons.join(version);
     if !kept.is_dir() {
-        // Two builds may make it at once.
+        // Two builds may create it at once.
         let new = made.with_extension("python");
         remove(&new)?;
         fs::create_dir_all(new.join("bin"))?;
@@ -36,8 +36,8 @@ pub fn bring(pythons: &Path, python: &Path, made: &Path) -> io::Result<()> {
     symlink(Path::new("..").join(FOLDER).join("bin").join(name), &program)
 }
 
-/// What a Python needs of the folder `lib` beside it: its own modules and shared libraries, without packages, tests and what
-/// is for compilers.
+/// Copies what a Python needs from the folder `lib` beside it: its own modules and shared libraries, without packages,
+/// tests and files for compilers.
 fn copy_library(from: &Path, to: &Path, python: &str) -> io::Result<()> {
     const NOT_NEEDED: [&str; 6] =
         ["site-packages", "test", "tests", "idlelib", "ensurepip", "__pycache__"];
@@ -59,7 +59,7 @@ fn copy_library(from: &Path, to: &Path, python: &str) -> io::Result<()> {
                     about.is_file()
                         && (!is_top || (name.starts_with("libpython") && name.contains(".so")))
                 }
-                // A link that leads nowhere.
+                // A broken link.
                 Err(_) => false,
             };
             let place = to.join(entry.file_name());
@@ -73,7 +73,7 @@ fn copy_library(from: &Path, to: &Path, python: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a package is installed in an environment, by its name in its metadata's.
+/// Returns true if a package is installed in an environment, according to the name of its metadata.
 pub fn has_package(folder: &Path, name: &str) -> io::Result<bool> {
     for python in fs::read_dir(folder.join("lib"))? {
         let Ok(packages) = fs::read_dir(python?.path().join("site-packages")) else { continue };
@@ -119,7 +119,7 @@ mod tests {
             fs::create_dir_all(made.join("bin")).unwrap();
             symlink(prefix.join("bin/python3.10"), made.join("bin/python")).unwrap();
             bring(&pythons, &prefix.join("bin/python3.10"), &made).unwrap();
-            // It is a path within the environment, wherever that is seen.
+            // The path is relative to the environment, wherever that is mounted.
             assert_eq!(
                 fs::read_link(made.join("bin/python")).unwrap(),
                 Path::new("../python/bin/python3.10")

@@ -1,4 +1,4 @@
-//! Where uv is, and how it is run: in a group of its own, with its output line by line, until it is over or has to be.
+//! Finds uv and runs it: in its own process group, with its output line by line, until it ends or has to be killed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,10 +15,10 @@ use rustix::process::{
 };
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Of what it says; more is left out.
+/// The most output that is recorded; the rest is left out.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 const LINE_CHARS_MAX: usize = 2_000;
-/// What it needs to know of the operator's: where packages are, and whom to trust.
+/// The operator's variables that uv needs: the package indexes, and the trusted certificates.
 const PASSED_ON: [&str; 15] = [
     "PATH",
     "HOME",
@@ -40,17 +40,17 @@ const PASSED_ON: [&str; 15] = [
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoUv {
     #[error(
-        "there is no program {0}, which the server's setting uv names; install uv (pip install uv) and correct the setting"
+        "the program {0}, which the server's setting uv names, does not exist; install uv (pip install uv) and correct the setting"
     )]
     NotThere(PathBuf),
     #[error(
-        "uv, which builds environments, is not installed on the machine that needs them; install it there (pip install uv), or \
-         name it with MUSTER_UV (on the server also with the setting uv)"
+        "uv, which builds environments, is not installed on the host that needs them; install it there (pip install uv), or \
+         set its path with MUSTER_UV (on the server also with the setting uv)"
     )]
     Nowhere,
 }
 
-/// As the setting says, else on the path, else beside this program.
+/// Finds uv: as the setting says, otherwise in the search path, otherwise beside this program.
 pub fn find(setting: Option<&Path>) -> Result<PathBuf, NoUv> {
     if let Some(path) = setting {
         let found = Some(path.to_owned()).filter(|path| is_program(path));
@@ -64,7 +64,7 @@ pub fn find(setting: Option<&Path>) -> Result<PathBuf, NoUv> {
     all.find(|path| is_program(path)).ok_or(NoUv::Nowhere)
 }
 
-/// What the operator of this machine is told if there is no uv, with the remedy.
+/// Returns the message for the operator of this host if there is no uv, with the remedy.
 pub fn missing(setting: Option<&Path>) -> Option<String> {
     let why = find(setting).err()?;
     Some(format!("jobs that need a Python environment will fail, because {why}"))
@@ -75,13 +75,13 @@ fn is_program(path: &Path) -> bool {
     about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
-/// A program with next to nothing of our own environment.
+/// Creates a command with almost nothing of our own environment.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     let uv_own = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with("UV_"));
     let passed = std::env::vars_os()
         .filter(|(name, _)| PASSED_ON.iter().any(|one| name == *one) || uv_own(name));
-    // From the top folder: below it could lie somebody's project, whose settings would hold.
+    // From the root folder, because below another one there could be a project whose settings would apply.
     command.env_clear().envs(passed).env("NO_COLOR", "1").current_dir("/").stdin(Stdio::null());
     command
 }
@@ -96,7 +96,7 @@ pub enum RunError {
     Stopping,
 }
 
-/// Who hears what is said.
+/// Receives the output.
 pub struct Listener<'a> {
     pub log: &'a Mutex<File>,
     pub say: &'a (dyn Fn(&str) + Sync),
@@ -107,17 +107,17 @@ impl Listener<'_> {
         (self.say)(line);
         let mut log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let is_full = log.metadata().is_ok_and(|about| about.len() > LOG_BYTES_MAX);
-        // What cannot be written down was still said.
+        // If the log cannot be written, the line is still passed on.
         let _ = if is_full { Ok(()) } else { writeln!(log, "{line}") };
     }
 
-    /// What it says, until nobody is left who could say more.
-    fn hear(&self, pipe: impl io::Read) {
+    /// Reads the output until every process has closed the other end.
+    fn read(&self, pipe: impl io::Read) {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
         loop {
             line.clear();
-            // A line without an end is heard in pieces.
+            // A line without an end is read in chunks.
             let mut piece = io::Read::take(&mut pipe, 64 << 10);
             match piece.read_until(b'\n', &mut line) {
                 Ok(0) | Err(_) => return,
@@ -133,8 +133,8 @@ impl Listener<'_> {
     }
 }
 
-/// Runs it to its end, or kills it and all that it started. Only for a thread that stays until then: the kernel kills
-/// what a thread started when the thread ends.
+/// Runs the command until it ends, or kills it and all its children. Only for a thread that lives until then: the
+/// kernel kills what a thread started when the thread ends.
 pub fn run(
     mut command: Command,
     listener: &Listener<'_>,
@@ -145,11 +145,11 @@ pub fn run(
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer).process_group(0);
     let server = getpid();
-    // SAFETY: between fork and exec this makes system calls only; it allocates nothing and takes no lock.
+    // SAFETY: only system calls are made between fork and exec; nothing allocates or takes a lock.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The server may have died before the line above: then that signal never comes.
+            // The server may have died before the line above, and then that signal never comes.
             match getppid() == Some(server) {
                 true => Ok(()),
                 false => Err(io::ErrorKind::BrokenPipe.into()),
@@ -157,10 +157,10 @@ pub fn run(
         });
     }
     let mut group = Group(command.spawn()?);
-    // Ours of the pipe must go, or it never ends.
+    // Our copy of the pipe must be closed, or reading would never end.
     drop(command);
     std::thread::scope(|scope| {
-        scope.spawn(|| listener.hear(reader));
+        scope.spawn(|| listener.read(reader));
         let ended = loop {
             if is_stopping() {
                 break Err(RunError::Stopping);
@@ -173,18 +173,18 @@ pub fn run(
                 None => std::thread::sleep(LOOK_EVERY),
             }
         };
-        // Also what it left behind, or who listens would wait for that.
+        // Kills leftover processes too, or the reader would wait for them.
         drop(group);
         ended
     })
 }
 
-/// Dies with whoever holds it.
+/// Kills the process group when it is dropped.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its number stays taken until it is waited for, or as long as one of its group lives.
+        // The number is not reused until the process is reaped, or as long as a member of its group is alive.
         let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.wait();
     }

@@ -30,11 +30,11 @@ fn curated_names_have_what_they_promise() {
         assert!(is_there, "{id}: {:?}", recipe.requirements);
         assert_eq!(&*found.id, id);
         assert!(found.notes[0].starts_with("the curated environment '"), "{:?}", found.notes);
-        assert!(found.notes[0].ends_with("stands in for it"), "{:?}", found.notes);
+        assert!(found.notes[0].ends_with("is used instead"), "{:?}", found.notes);
     }
 }
 
-/// A new release of anything must not break the jobs that ran yesterday.
+/// A new release of a package must not break jobs that ran yesterday.
 #[test]
 fn what_is_shipped_has_bounds_and_the_mlflow_that_writes_to_folders() {
     let table = Table::default();
@@ -74,13 +74,13 @@ fn a_recipe_comes_with_the_packages_of_another() {
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_told_the_nearest() {
+fn an_unknown_name_gets_the_nearest_ones() {
     let table = Table::default();
     let error = table.curated("azureml:AzureML-sklern-1.0", "AzureML-sklern-1.0").unwrap_err();
     assert!(error.nearest.iter().any(|name| name.contains("AzureML-sklearn")), "{error}");
     let error = table.curated("x", "qqqq").unwrap_err().to_string();
     assert!(
-        error.starts_with("there is no curated environment 'qqqq' here; name another"),
+        error.starts_with("there is no curated environment 'qqqq' here; choose another"),
         "{error}"
     );
     assert!(table.has_curated("sklearn-1.5") && !table.has_curated("my-own"));
@@ -88,7 +88,7 @@ fn a_name_that_nobody_knows_is_told_the_nearest() {
 }
 
 #[test]
-fn every_image_has_a_stand_in() {
+fn every_image_has_a_substitute() {
     let table = Table::default();
     for (image, package) in [
         ("mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04:latest", None),
@@ -147,7 +147,7 @@ fn an_operators_rows_come_first_and_may_use_what_is_shipped() {
     assert!(packages(table.image("x", "registry.example/ml:3")).len() > 3);
     let plain = table.image("x", "mcr.microsoft.com/azureml/curated/sklearn-1.5:7");
     assert_eq!(plain.recipe, None);
-    assert!(table.has_curated("lightgbm-3.3"), "what is shipped is still there");
+    assert!(table.has_curated("lightgbm-3.3"), "shipped entries are kept");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_bad_file_is_refused_with_its_place() {
         ("[recipes.a]\npip = ['-e .']", "the recipe 'a' cannot be used: line 1, '-e .'"),
         ("[recipes.a]\npip = []\npython = '2.7'", "Python 2 is not supported"),
         ("[recipes.a]\nconda = 'dependencies: [qqqq]'", "the conda package 'qqqq'"),
-        ("[[images]]\nname = 'x'\nrecipe = 'y'", "'x' names the recipe 'y', which is nowhere"),
+        ("[[images]]\nname = 'x'\nrecipe = 'y'", "'x' names the recipe 'y', which does not exist"),
         ("[conda]\nsame = ['-']", "its conda names cannot be used"),
     ] {
         let error = table.with(text, &[]).expect_err(text);
@@ -220,7 +220,7 @@ fn a_name_is_found_in_whatever_leads_to_it() {
 fn a_recipe_gives_variables() {
     let table = Table::default();
     let found = table.curated("x", "AzureML-tensorflow-2.16-cuda12").unwrap();
-    // As in Azure's image: programs for Keras 2 work.
+    // As in Azure's image, programs for Keras 2 work.
     assert_eq!(found.variables["TF_USE_LEGACY_KERAS"], "1");
     assert!(table.curated("x", "sklearn-1.5").unwrap().variables.is_empty());
 

@@ -1,4 +1,5 @@
-//! An index of packages on loopback: wheels made here, requests counted, and answers that can be held back.
+//! A package index on loopback, with wheels that are created here, counted requests, and responses that can be held
+//! back.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +11,7 @@ pub type File<'a> = (&'a str, &'a str);
 
 #[derive(Default)]
 struct Shelf {
-    /// By path.
+    /// The files by path.
     files: BTreeMap<String, Vec<u8>>,
     asked: BTreeMap<String, usize>,
     is_held: bool,
@@ -22,7 +23,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// With `pip` and `setuptools` in it, which every environment has.
+    /// Contains `pip` and `setuptools`, which every environment has.
     pub fn start() -> Index {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -74,13 +75,13 @@ impl Index {
         shelf.files.insert(format!("/files/{file}"), bytes);
     }
 
-    /// From now on nobody gets a file, until it is let go.
+    /// Holds back all files until this is called with false.
     pub fn hold(&self, is_held: bool) {
         self.shelf.0.lock().unwrap().is_held = is_held;
         self.shelf.1.notify_all();
     }
 
-    /// How often the page of a package was asked for.
+    /// How often the page of a package was requested.
     pub fn asked(&self, name: &str) -> usize {
         self.shelf.0.lock().unwrap().asked.get(&format!("/simple/{name}/")).copied().unwrap_or(0)
     }
@@ -126,7 +127,7 @@ fn serve(stream: &TcpStream, shelf: &(Mutex<Shelf>, Condvar)) {
     }
 }
 
-/// Without compression.
+/// Creates an archive without compression.
 fn zip(files: &[(String, String)]) -> Vec<u8> {
     let (mut all, mut listing) = (Vec::new(), Vec::new());
     for (path, content) in files {

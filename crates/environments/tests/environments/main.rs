@@ -1,4 +1,4 @@
-//! Environments built by the real uv: from an index on loopback, and once from PyPI itself.
+//! Environments built by the real uv, from an index on loopback, and once from PyPI itself.
 #![allow(clippy::unwrap_used)]
 
 mod index;
@@ -66,7 +66,7 @@ impl Bench {
     }
 }
 
-/// As `make setup-uv` has it, or as whoever runs the tests says.
+/// The uv of `make setup-uv`, or the one in MUSTER_UV.
 fn uv() -> PathBuf {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/uv/bin/uv");
     let named = std::env::var_os("MUSTER_UV").map(PathBuf::from);
@@ -101,7 +101,7 @@ async fn an_environment_is_built_once_and_found_again() {
     let wanted = State::Ready { folder: id_of(&recipe).to_string(), notes: Vec::new() };
     assert_eq!(state, wanted);
     let place = bench.place(&recipe);
-    // Made elsewhere and moved here, it still finds its own.
+    // Created elsewhere and moved here, it still finds its own files.
     assert_eq!(
         says(&place.join("bin/python"), &["-c", "import demo; print(demo.VALUE)"]),
         "from the wheel"
@@ -111,7 +111,7 @@ async fn an_environment_is_built_once_and_found_again() {
     assert_eq!(Path::new(&prefix), place.canonicalize().unwrap());
     let packages = says(&place.join("bin/python"), &["-c", "import demo; print(demo.__file__)"]);
     let module = Path::new(&packages).metadata().unwrap();
-    assert!(module.nlink() >= 2, "it is a link to the cache's");
+    assert!(module.nlink() >= 2, "it is a link to the file in the cache");
     assert_eq!(module.mode() & 0o7777, 0o444);
     let compiled = Path::new(&packages).parent().unwrap().join("__pycache__");
     assert_eq!(compiled.metadata().unwrap().mode() & 0o777, 0o555);
@@ -130,7 +130,7 @@ async fn an_environment_is_built_once_and_found_again() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_share_one_build() {
+async fn many_simultaneous_requests_share_one_build() {
     let bench = Bench::new();
     let store = bench.open();
     let recipe = bench.recipe(&["demo"]);
@@ -148,7 +148,7 @@ async fn many_who_ask_at_once_share_one_build() {
             tokio::spawn(async move { store.get(&recipe, LONG).await })
         })
         .collect();
-    assert!(!bench.place(&recipe).exists(), "nothing is shown before it is whole");
+    assert!(!bench.place(&recipe).exists(), "nothing is visible before it is complete");
     bench.index.hold(false);
     for one in asking {
         assert!(is_ready(&one.await.unwrap()));
@@ -174,7 +174,7 @@ async fn a_cluster_sees_only_what_its_own_jobs_asked_for() {
     );
     assert!(is_ready(&store.get_for(other, &recipe, LONG).await));
     assert_eq!((bench.names("shown/2"), bench.index.asked("demo")), (seen.clone(), 1));
-    // The bytes are there once, and nobody can write to them.
+    // The bytes exist once, and are read-only.
     let shown = |cluster: &str| bench.dir.path().join("environments/shown").join(cluster).join(&id);
     let file = |top: PathBuf| std::fs::metadata(top.join("pyvenv.cfg")).unwrap();
     let inodes = [bench.place(&recipe), shown("1"), shown("2")].map(|top| file(top).ino());
@@ -185,7 +185,7 @@ async fn a_cluster_sees_only_what_its_own_jobs_asked_for() {
     let ran = Command::new(shown("2").join("bin/python")).args(["-c", "import demo"]).status();
     assert!(ran.unwrap().success());
 
-    // What an earlier version left has no folders for clusters: it is kept, and shown when it is asked for.
+    // An earlier version left no folders for clusters: the environment is kept, and shown when it is requested.
     store.stop();
     for cluster in ["1", "2"] {
         let top = bench.dir.path().join("environments/shown").join(cluster);
@@ -195,7 +195,7 @@ async fn a_cluster_sees_only_what_its_own_jobs_asked_for() {
     let store = Store::open(Config { bytes_max: 1, timing, ..bench.config() }).unwrap();
     assert!(is_ready(&store.get_for(other, &recipe, LONG).await));
     assert_eq!((bench.names("shown/2"), bench.index.asked("demo")), (seen, 1));
-    // What goes is gone for all, and so are folders of clusters that are.
+    // What is removed is removed for all, and so are the folders of deleted clusters.
     store.open_to(one).unwrap();
     store.tidy(&BTreeSet::new(), &BTreeSet::from([other])).unwrap();
     assert_eq!(
@@ -206,7 +206,7 @@ async fn a_cluster_sees_only_what_its_own_jobs_asked_for() {
 }
 
 #[tokio::test]
-async fn a_stop_in_the_middle_leaves_nothing_to_be_seen() {
+async fn a_stop_in_the_middle_leaves_nothing_visible() {
     let bench = Bench::new();
     let store = bench.open();
     let recipe = bench.recipe(&["demo"]);
@@ -222,12 +222,12 @@ async fn a_stop_in_the_middle_leaves_nothing_to_be_seen() {
     }
     let stopping = store.clone();
     tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
-    // Whoever waited hears neither of success nor of failure, and asks the next server.
+    // The request reports neither success nor failure, and is repeated with the next server.
     assert!(matches!(asking.await.unwrap(), State::Building { .. }));
     assert_eq!(bench.names("ready"), ["plain"]);
     assert!(bench.names("building").is_empty());
     assert!(matches!(store.get(&recipe, LONG).await, State::Building { .. }), "it builds no more");
-    // As it would be had the machine been switched off instead.
+    // The state if the host had been switched off instead.
     let half = bench.dir.path().join("environments/building").join(id_of(&recipe).to_string());
     std::fs::create_dir_all(half.join("bin")).unwrap();
     std::fs::write(half.join("bin/python"), "half").unwrap();
@@ -282,14 +282,14 @@ async fn a_package_without_a_wheel_is_not_built() {
 async fn nothing_of_a_package_is_run_during_a_build() {
     let bench = Bench::new();
     let mark = bench.dir.path().join("mark");
-    // Python runs such a line whenever it starts in an environment that has it.
+    // Python runs such a line whenever it starts in an environment that contains it.
     let line = format!("import pathlib; pathlib.Path({:?}).touch()\n", mark.to_str().unwrap());
     bench.index.add("eager", &[("eager.pth", &line), ("eager.py", "")]);
     let recipe = bench.recipe(&["eager"]);
     assert!(is_ready(&bench.open().get(&recipe, LONG).await));
     assert!(!mark.exists());
     says(&bench.place(&recipe).join("bin/python"), &["-c", "pass"]);
-    assert!(mark.exists(), "it would have shown");
+    assert!(mark.exists(), "the line runs outside of a build");
 }
 
 #[tokio::test]
@@ -303,7 +303,7 @@ async fn a_build_has_its_time() {
 }
 
 #[tokio::test]
-async fn what_is_too_much_goes_the_oldest_first() {
+async fn surplus_environments_are_removed_oldest_first() {
     let bench = Bench::new();
     let timing = Timing { young_for: Duration::ZERO, ..Timing::default() };
     let open =
@@ -318,7 +318,7 @@ async fn what_is_too_much_goes_the_oldest_first() {
     // Nothing is old enough.
     open(1, Timing::default()).tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
     assert_eq!(is_there(), [true; 3]);
-    // There is room for all but a little.
+    // There is room for all except a little.
     let bytes = {
         let sizes = open(u64::MAX, timing);
         sizes.tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
@@ -333,10 +333,10 @@ async fn what_is_too_much_goes_the_oldest_first() {
             .unwrap()
     };
     open(bytes - 16_384, timing).tidy(&BTreeSet::new(), &BTreeSet::new()).unwrap();
-    assert_eq!(is_there(), [false, true, true], "the one that was wanted longest ago");
+    assert_eq!(is_there(), [false, true, true], "the one whose last request is longest ago");
     store.tidy(&BTreeSet::from([in_use]), &BTreeSet::new()).unwrap();
-    assert_eq!(is_there(), [false, true, false], "what is in use stays");
-    assert!(bench.names("cache").is_empty(), "and the cache went, too");
+    assert_eq!(is_there(), [false, true, false], "what is in use is kept");
+    assert!(bench.names("cache").is_empty(), "the cache is emptied too");
     let python = bench.place(&recipes[1]).join("bin/python");
     assert_eq!(says(&python, &["-c", "import demo; print(demo.VALUE)"]), "from the wheel");
     assert!(is_ready(&store.get(&recipes[0], LONG).await), "it is built again");
@@ -358,20 +358,20 @@ async fn one_whose_interpreter_is_gone_is_built_again() {
 }
 
 #[tokio::test]
-async fn another_python_than_the_wish_is_said() {
+async fn another_python_than_requested_is_reported() {
     let bench = Bench::new();
     let recipe = Recipe { python: Some("3.6".into()), ..bench.recipe(&["demo"]) };
     let State::Ready { notes, .. } = bench.open().get(&recipe, LONG).await else { panic!() };
-    assert!(notes[0].starts_with("python 3.6 is not on this machine, which has 3."), "{notes:?}");
+    assert!(notes[0].starts_with("python 3.6 is not on this host, which has 3."), "{notes:?}");
 }
 
 #[tokio::test]
-async fn what_cannot_begin_says_why() {
+async fn a_build_that_cannot_start_is_explained() {
     let bench = Bench::new();
     let config = Config { uv: Some("/nowhere/uv".into()), ..bench.config() };
     let said = failure(Store::open(config).unwrap().get(&bench.recipe(&["demo"]), LONG).await);
     assert!(said.contains("/nowhere/uv") && said.contains("pip install uv"), "{said}");
-    // An index that was allowed once is not any more.
+    // This index was allowed once but is not any more.
     let config = Config { indexes: Vec::new(), ..bench.config() };
     let said = failure(Store::open(config).unwrap().get(&bench.recipe(&["demo"]), LONG).await);
     assert!(said.contains("this index is not allowed"), "{said}");

@@ -33,7 +33,7 @@ pub(crate) fn make() -> Result<(), NodeError> {
         let source = std::error::Error::source(&failed).map(ToString::to_string);
         NodeError::new(format!("{failed}: {}", source.unwrap_or_default()))
     })?;
-    let enforcement = stand_ins()?;
+    let enforcement = substitutes()?;
     let (go_in, go_out) = pipe()?;
     let (report_in, report_out) = pipe()?;
     let Some(child) = fork_in_sandbox().doing("cannot create the node's namespaces")? else {
@@ -58,7 +58,7 @@ pub(crate) fn make() -> Result<(), NodeError> {
 
 const DONE: &str = "done";
 
-fn stand_ins() -> Result<root::Root, NodeError> {
+fn substitutes() -> Result<root::Root, NodeError> {
     let taken = |path: &Path| {
         take_up(path, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
             .doing(format!("cannot open a mount of {}", path.display()))
