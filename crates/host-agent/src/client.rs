@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use muster_providers::joined::protocol::{
     ANSWER_BYTES_MAX, BadBody, HostReport, JoinReply, JoinRequest, RELAY, SyncAnswer, SyncRequest,
-    VERSION, told,
+    VERSION, one_line,
 };
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
@@ -232,7 +232,7 @@ async fn answered(call: RequestBuilder, limit: usize) -> Result<Vec<u8>, CallErr
 
 async fn refused(response: &mut Response, limit: usize) -> CallError {
     let message = read(response, limit).await.unwrap_or_default();
-    let message = told(String::from_utf8_lossy(&message).trim());
+    let message = one_line(String::from_utf8_lossy(&message).trim());
     CallError::Refused { status: response.status(), message }
 }
 

@@ -10,7 +10,7 @@ use muster_core::model::{Capacity, HostName, Tier};
 use muster_core::{ErrorChain, NodeRequest};
 use muster_environments::store::Store;
 use muster_providers::joined::protocol::{
-    HeldNode, HostReport, SyncAnswer, Terms, WantedNode, told,
+    HeldNode, HostReport, SyncAnswer, Terms, WantedNode, one_line,
 };
 use muster_providers::sandboxed::{
     HelperConfig, Machine, SandboxConfig, SandboxProvider, Sockets, helper_command,
@@ -267,7 +267,7 @@ impl Steward<'_> {
             name: (*name).to_owned(),
             is_alive: lives(name) && !self.busy.contains(*name),
             has_ended: self.ended.iter().any(|ended| ended == name),
-            trouble: self.troubles.get(*name).map(|trouble| told(&trouble.message)),
+            trouble: self.troubles.get(*name).map(|trouble| one_line(&trouble.message)),
         };
         HostReport {
             following: self.answer.as_ref().map(|answer| answer.stamp),

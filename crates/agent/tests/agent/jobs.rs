@@ -129,10 +129,10 @@ async fn an_ending_is_reported_until_it_is_acknowledged() {
     harness.server.change(|book| (book.acknowledges, book.is_restless) = (false, true));
     let agent = harness.agent();
     let epoch = harness.assignment(1, "exit 5");
-    let told = harness
+    let reported = harness
         .until("a few repetitions", |book| Some(endings(book, epoch)).filter(|e| e.len() > 3))
         .await;
-    assert!(told.iter().all(|exit| *exit == Exit::Code(5)));
+    assert!(reported.iter().all(|exit| *exit == Exit::Code(5)));
     harness.server.change(|book| (book.acknowledges, book.is_restless) = (true, false));
     harness
         .until("a report without it", |book| {

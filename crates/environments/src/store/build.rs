@@ -194,8 +194,8 @@ fn complaint(lines: &[String]) -> (String, bool) {
         line.starts_with("error") || line.starts_with('×') || line.starts_with("Caused")
     };
     let first = lines.iter().position(starts).unwrap_or(lines.len().saturating_sub(LINES_MAX));
-    let told: Vec<&str> = lines[first..].iter().take(LINES_MAX).map(|line| line.trim()).collect();
-    let words: String = told.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
+    let kept: Vec<&str> = lines[first..].iter().take(LINES_MAX).map(|line| line.trim()).collect();
+    let words: String = kept.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
     let small = words.to_lowercase();
     let is_wheel = NO_WHEEL.iter().any(|one| small.contains(one));
     (words, is_wheel)

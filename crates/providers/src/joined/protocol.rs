@@ -136,13 +136,13 @@ impl EnvironmentState {
     fn bounded(self) -> EnvironmentState {
         let lines = |mut lines: Vec<String>| {
             lines.truncate(SAID_MAX);
-            lines.iter().map(|line| told(line)).collect()
+            lines.iter().map(|line| one_line(line)).collect()
         };
         match self {
             EnvironmentState::Ready { notes } => EnvironmentState::Ready { notes: lines(notes) },
             EnvironmentState::Building => EnvironmentState::Building,
             EnvironmentState::Failed { message, said } => {
-                EnvironmentState::Failed { message: told(&message), said: lines(said) }
+                EnvironmentState::Failed { message: one_line(&message), said: lines(said) }
             }
         }
     }
@@ -231,10 +231,10 @@ impl SyncRequest {
         check_names(request.report.nodes.iter().map(|node| node.name.as_str()))?;
         request.report.not_enforced.truncate(NOT_ENFORCED_MAX);
         for what in &mut request.report.not_enforced {
-            *what = told(what);
+            *what = one_line(what);
         }
         for trouble in request.report.nodes.iter_mut().filter_map(|node| node.trouble.as_mut()) {
-            *trouble = told(trouble);
+            *trouble = one_line(trouble);
         }
         let environments = &mut request.report.environments;
         environments.truncate(ENVIRONMENTS_MAX);
@@ -265,7 +265,7 @@ impl JoinReply {
 }
 
 /// Shortens an error message to one line that is fit for a log and a list.
-pub fn told(trouble: &str) -> String {
+pub fn one_line(trouble: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     trouble.chars().take(TROUBLE_MAX).map(plain).collect()
 }

@@ -78,10 +78,10 @@ fn read_from_library(library: &Nvml, index: u32) -> Result<Option<Gpu>, NvmlErro
 fn by_folder(driver: &Path) -> Vec<Gpu> {
     let entries = std::fs::read_dir(driver).into_iter().flatten().flatten();
     let texts = entries.map(|entry| std::fs::read_to_string(entry.path().join("information")));
-    texts.flatten().filter_map(|text| told_by_folder(&text)).collect()
+    texts.flatten().filter_map(|text| parse_gpu(&text)).collect()
 }
 
-fn told_by_folder(text: &str) -> Option<Gpu> {
+fn parse_gpu(text: &str) -> Option<Gpu> {
     let value = |name: &str| {
         let lines = text.lines().filter_map(|line| line.split_once(':'));
         let found = lines.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
