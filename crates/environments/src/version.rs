@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_told_from_other_texts() {
+    fn versions_are_distinguished_from_other_texts() {
         for good in [
             "1",
             "1.2",

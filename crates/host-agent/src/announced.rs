@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_joined_says_what_jobs_will_lack_and_what_to_do() {
+    fn a_joined_host_reports_what_jobs_will_lack_with_the_remedy() {
         let enforcement = Enforcement {
             missing: Vec::new(),
             why_no_internet: Some("slirp4netns is not installed: apt install slirp4netns".into()),

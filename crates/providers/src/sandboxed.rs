@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_that_is_larger_than_the_machine_gets_the_machine() {
+    fn a_size_larger_than_the_host_gets_the_whole_host() {
         let machine = Machine { cores: 4, memory_bytes: 8 << 30, gpus: Vec::new() };
         let size = |vcpus, memory_mb| Capacity { gpus: 0, vcpus, memory_mb };
         let (fits, whole) = (limits(size(2, 3584), &machine), limits(size(4, 8192), &machine));

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_somebody_else_is_refused_and_stays_as_it_is() {
+    fn a_folder_of_another_user_is_refused_and_left_unchanged() {
         if !rustix::process::geteuid().is_root() {
             return muster_testing::skip_or_fail(
                 "not root: only root can give a folder to another user",
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_something_of_somebody_else_is_refused_and_stays_as_it_is() {
+    fn a_folder_with_a_file_of_another_user_is_refused_and_left_unchanged() {
         if !is_root() {
             return;
         }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_on_which_somebody_else_may_exchange_something_is_refused() {
+    fn a_path_that_another_user_could_replace_is_refused() {
         if !is_root() {
             return;
         }

@@ -193,7 +193,7 @@ async fn a_server_whose_room_becomes_free_slowly_does_not_hold_up_the_end() {
     agent.abort();
 }
 
-/// Its last lines were followed by one that said that 0 bytes were missing.
+/// Such a log once ended with a line that said that 0 bytes were missing.
 #[tokio::test]
 async fn a_log_whose_rest_fits_into_its_last_lines_is_whole() {
     let harness = Harness::new().await;
@@ -208,7 +208,7 @@ async fn a_log_whose_rest_fits_into_its_last_lines_is_whole() {
     agent.abort();
 }
 
-/// They were waited for one after the other.
+/// The two waits once followed each other.
 #[tokio::test]
 async fn a_full_server_is_waited_for_once_with_files_and_log() {
     const WAITS: Duration = Duration::from_secs(6);

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_machine_says_so() {
+    fn a_full_host_is_reported() {
         let mut slots = Slots::default();
         for number in 0..NETWORKS_MAX {
             let node = format!("n-{number}");

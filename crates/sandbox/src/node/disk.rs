@@ -58,8 +58,8 @@ pub fn kept_for_jobs(disk_bytes: u64) -> u64 {
     (disk_bytes / JOBS_PART).min(JOBS_MAX)
 }
 
-/// How much space new nodes leave free. If uploads have left only the minimum, nodes get half of the jobs' part, and the
-/// other half has room for everything that is on their disks.
+/// How much space new nodes leave free. If uploads have left only the minimum, nodes get half of the jobs' part, and
+/// the other half has room for everything that is on their disks.
 fn kept_from_nodes(disk_bytes: u64) -> u64 {
     reserve(disk_bytes) + kept_for_jobs(disk_bytes) / 2
 }
