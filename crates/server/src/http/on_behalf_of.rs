@@ -44,7 +44,7 @@ pub async fn answer(app: &App, parts: &Parts, query: &Query) -> Result<Response,
         .keyring
         .issue(&principal, resource, &app.audiences, now, &directory)
         .map_err(|refused| ArmError::invalid_property("resource", refused.to_string()))?;
-    let ends = clock::on_the_wall(issued.expires_unix);
+    let ends = clock::to_wall_clock(issued.expires_unix);
     Ok(document(StatusCode::OK, &TokenReply::new(&issued.token, ends, resource)))
 }
 
