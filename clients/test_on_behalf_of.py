@@ -140,6 +140,22 @@ def test_a_job_acts_as_its_user(server, packages):
     server.muster("job", "cancel", "-n", "as-ada", *IN_WORKSPACE)
 
 
+def test_its_token_ends_with_the_job(server, packages):
+    line = command(packages, PROGRAM, server.url)
+    submit(server, user(server, "bob"), "as-bob", line, identity={"identityType": "UserIdentity"})
+    [token] = wait_for(server, "as-bob", "token:")
+    outside = requests.Session()
+    outside.trust_env, outside.verify = False, server.ca
+    outside.headers["Authorization"] = f"Bearer {token}"
+    assert outside.get(server.url + ME, params=V).json()["name"] == "bob"
+    server.muster("job", "cancel", "-n", "as-bob", *IN_WORKSPACE)
+    ends = time.monotonic() + 60
+    while (answer := outside.get(server.url + ME, params=V)).status_code == 200:
+        assert time.monotonic() < ends, "the token outlives its job"
+        time.sleep(0.2)
+    assert answer.status_code == 401 and "has ended" in answer.text, answer.text
+
+
 def test_other_jobs_do_not(server, packages):
     line = command(packages, WITHOUT)
     submit(server, user(server, "eve"), "as-itself", line)

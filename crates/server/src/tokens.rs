@@ -12,6 +12,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::{constant_time, digest, hmac, rand};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use muster_core::access::Directory;
+use muster_core::ids::Epoch;
 use muster_core::model::{KeyDigest, UserKind};
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +94,9 @@ struct Claims {
     /// The API key that the token was issued for; revoking the key invalidates its tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
+    /// The epoch of the attempt that the token was issued to, if it was one. The token ends with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempt: Option<u64>,
 }
 
 /// Reads the keyring in `dir`, or creates its secret and the owner's key on the first start.
@@ -226,6 +230,19 @@ impl Keyring {
         now_unix: u64,
         directory: &Directory,
     ) -> Result<IssuedToken, TokenError> {
+        self.issue_to(None, principal, resource, audiences, now_unix, directory)
+    }
+
+    /// Like `issue`, for an attempt that acts as this principal: the token is valid only while the attempt is live.
+    pub fn issue_to(
+        &self,
+        attempt: Option<Epoch>,
+        principal: &Principal,
+        resource: &str,
+        audiences: &Audiences,
+        now_unix: u64,
+        directory: &Directory,
+    ) -> Result<IssuedToken, TokenError> {
         if !audiences.contains(resource) {
             let known = [&audiences.arm[..], &audiences.ml, &audiences.storage].concat();
             let resource = resource.chars().take(200).collect();
@@ -246,6 +263,7 @@ impl Keyring {
             nbf: now_unix,
             exp: expires_unix,
             key: self.fingerprint_of(&principal.id, directory),
+            attempt: attempt.map(|epoch| epoch.0),
         };
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.encoding)
             .map_err(TokenError::Sign)?;
@@ -259,6 +277,7 @@ impl Keyring {
         accepted: &[&[String]],
         now_unix: u64,
         directory: &Directory,
+        is_live: impl Fn(Epoch) -> bool,
     ) -> Result<Principal, TokenRejected> {
         if token.is_empty() {
             return Err(TokenRejected::Missing);
@@ -278,6 +297,9 @@ impl Keyring {
         }
         if claims.key.is_some() && claims.key != self.fingerprint_of(&claims.oid, directory) {
             return Err(TokenRejected::Revoked);
+        }
+        if claims.attempt.is_some_and(|epoch| !is_live(Epoch(epoch))) {
+            return Err(TokenRejected::AttemptEnded);
         }
         if !accepted.iter().copied().flatten().any(|one| audience::matches(one, &claims.aud)) {
             return Err(TokenRejected::WrongAudience { got: claims.aud });

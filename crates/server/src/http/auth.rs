@@ -10,7 +10,7 @@ use muster_wire::{
 
 use crate::app::App;
 use crate::clock;
-use crate::tokens::{self, Audiences};
+use crate::tokens::{self, Audiences, Principal, TokenRejected};
 
 /// A limit that keeps refusals readable.
 const ROLES_SHOWN_MAX: usize = 5;
@@ -19,10 +19,10 @@ const ROLES_SHOWN_MAX: usize = 5;
 pub fn caller(app: &App, headers: &HeaderMap, route: &Route) -> Result<Caller, ArmError> {
     let authorization = single(headers);
     let accepted = audiences(&app.audiences, route);
-    let directory = app.live.directory();
-    let principal = tokens::bearer(authorization)
-        .and_then(|token| app.keyring.verify(token, &accepted, clock::unix_seconds(), &directory))
-        .map_err(|rejected| ArmError::unauthorized(&app.base_url, &rejected.to_string()))?;
+    let principal =
+        tokens::bearer(authorization)
+            .and_then(|token| verify(app, token, &accepted))
+            .map_err(|rejected| ArmError::unauthorized(&app.base_url, &rejected.to_string()))?;
     Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
 }
 
@@ -32,13 +32,11 @@ pub fn storage_caller(app: &App, headers: &HeaderMap) -> Result<Caller, StorageE
     if !headers.contains_key(header::AUTHORIZATION) {
         return Err(StorageError::no_authentication());
     }
-    let directory = app.live.directory();
     let accepted = [&app.audiences.storage[..]];
-    let principal = tokens::bearer(authorization)
-        .and_then(|token| app.keyring.verify(token, &accepted, clock::unix_seconds(), &directory))
-        .map_err(|rejected| {
-            StorageError::new(401, "InvalidAuthenticationInfo", rejected.to_string())
-        })?;
+    let principal =
+        tokens::bearer(authorization).and_then(|token| verify(app, token, &accepted)).map_err(
+            |rejected| StorageError::new(401, "InvalidAuthenticationInfo", rejected.to_string()),
+        )?;
     Ok(Caller { object_id: principal.id.into(), name: principal.name.into() })
 }
 
@@ -48,10 +46,16 @@ pub fn service_caller(app: &App, headers: &HeaderMap) -> Result<Option<Caller>, 
     let authorization = single(headers);
     let Ok(token) = tokens::bearer(authorization) else { return Ok(None) };
     let accepted = [&app.audiences.arm[..], &app.audiences.ml];
-    let directory = app.live.directory();
-    let principal = app.keyring.verify(token, &accepted, clock::unix_seconds(), &directory);
+    let principal = verify(app, token, &accepted);
     let principal = principal.map_err(|rejected| rejected.to_string())?;
     Ok(Some(Caller { object_id: principal.id.into(), name: principal.name.into() }))
+}
+
+/// Checks a token now, including that the attempt it was issued to is still live.
+fn verify(app: &App, token: &str, accepted: &[&[String]]) -> Result<Principal, TokenRejected> {
+    let is_live = |epoch| app.live.attempt(epoch).is_some();
+    let directory = app.live.directory();
+    app.keyring.verify(token, accepted, clock::unix_seconds(), &directory, is_live)
 }
 
 /// The `Authorization` header. If there are two, none is used, because a proxy in front may have checked the other one.

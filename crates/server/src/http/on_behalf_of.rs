@@ -38,11 +38,12 @@ pub async fn answer(app: &App, parts: &Parts, query: &Query) -> Result<Response,
     let resource = query.resource().ok_or_else(|| {
         ArmError::invalid_property("resource", "resource is missing; name what the token is for")
     })?;
+    let epoch = run.epoch;
     let principal = submitter(app, run).await?;
     let (now, directory) = (clock::stamp(), app.live.directory());
     let issued = app
         .keyring
-        .issue(&principal, resource, &app.audiences, now, &directory)
+        .issue_to(Some(epoch), &principal, resource, &app.audiences, now, &directory)
         .map_err(|refused| ArmError::invalid_property("resource", refused.to_string()))?;
     let ends = clock::to_wall_clock(issued.expires_unix);
     Ok(document(StatusCode::OK, &TokenReply::new(&issued.token, ends, resource)))

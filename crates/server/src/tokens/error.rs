@@ -54,6 +54,8 @@ pub enum TokenRejected {
     NotYetValid { in_s: u64 },
     #[error("the API key of the access token was revoked; sign in with the current key")]
     Revoked,
+    #[error("the job that the access token was issued to has ended; request a token of your own")]
+    AttemptEnded,
     #[error("the access token is for {got:?}; request one for the resource of this endpoint")]
     WrongAudience { got: String },
 }

@@ -128,7 +128,7 @@ mod tests {
         let audiences = Audiences::for_base("https://localhost:1");
         let all = [&audiences.arm[..], &audiences.ml[..], &audiences.storage[..]];
         let directory = Directory::default();
-        assert!(keyring.verify(&token, &all, NOW, &directory).is_err());
+        assert!(keyring.verify(&token, &all, NOW, &directory, |_| true).is_err());
         let owner = keyring.owner.principal.clone();
         let issued = keyring.issue(&owner, "https://localhost:1", &audiences, NOW, &directory);
         assert_eq!(keyring.verify_run(&issued.unwrap().token, NOW), None);

@@ -30,7 +30,7 @@ fn token(resource: &str) -> String {
 }
 
 fn check(token: &str, now: u64) -> Result<Principal, TokenRejected> {
-    keyring().verify(token, &[&audiences().arm], now, &no_users())
+    keyring().verify(token, &[&audiences().arm], now, &no_users(), |_| false)
 }
 
 fn base64url(bytes: &[u8]) -> String {
@@ -64,7 +64,10 @@ fn the_first_start_creates_the_keys_and_the_second_reads_them() {
     assert_eq!(Some(&owner), first.authenticate_key(key.trim_end(), &no_users()).as_ref());
     let issued =
         first.issue(&owner, "https://localhost:8443", &audiences(), NOW, &no_users()).unwrap();
-    assert_eq!(second.verify(&issued.token, &[&audiences().arm], NOW, &no_users()), Ok(owner));
+    assert_eq!(
+        second.verify(&issued.token, &[&audiences().arm], NOW, &no_users(), |_| false),
+        Ok(owner)
+    );
 }
 
 #[test]
@@ -87,8 +90,11 @@ fn replacing_a_key_invalidates_its_tokens_but_keeps_the_owner() {
     let new_key = fs::read_to_string(&path).unwrap();
     assert_eq!(second.authenticate_key(new_key.trim_end(), &no_users()), Some(owner));
     let arm = &audiences().arm[..];
-    assert_eq!(second.verify(&issued.token, &[arm], NOW, &no_users()), Err(TokenRejected::Revoked));
-    assert_eq!(second.verify(&other.token, &[arm], NOW, &no_users()), Ok(cluster));
+    assert_eq!(
+        second.verify(&issued.token, &[arm], NOW, &no_users(), |_| false),
+        Err(TokenRejected::Revoked)
+    );
+    assert_eq!(second.verify(&other.token, &[arm], NOW, &no_users(), |_| false), Ok(cluster));
     assert_eq!(second.node_secret("n"), first.node_secret("n"));
 }
 
@@ -181,11 +187,20 @@ fn each_route_takes_its_own_audiences() {
     let storage_token = token("https://storage.azure.com/");
     let got = "https://storage.azure.com".to_owned();
     let wrong = Err(TokenRejected::WrongAudience { got });
-    assert_eq!(keyring().verify(&storage_token, &[&arm, &ml], NOW, &no_users()), wrong);
-    assert_eq!(keyring().verify(&storage_token, &[], NOW, &no_users()), wrong);
-    assert_eq!(keyring().verify(&storage_token, &[&arm, &storage], NOW, &no_users()), Ok(owner()));
+    assert_eq!(keyring().verify(&storage_token, &[&arm, &ml], NOW, &no_users(), |_| false), wrong);
+    assert_eq!(keyring().verify(&storage_token, &[], NOW, &no_users(), |_| false), wrong);
     assert_eq!(
-        keyring().verify(&token("https://management.azure.com/"), &[&arm], NOW, &no_users()),
+        keyring().verify(&storage_token, &[&arm, &storage], NOW, &no_users(), |_| false),
+        Ok(owner())
+    );
+    assert_eq!(
+        keyring().verify(
+            &token("https://management.azure.com/"),
+            &[&arm],
+            NOW,
+            &no_users(),
+            |_| false
+        ),
         Ok(owner())
     );
 }
@@ -313,4 +328,16 @@ fn a_log_url_is_for_one_path_and_an_hour_at_most() {
     assert_eq!(check("/logs/a", end, early), Err(LogUrlRejected::TooLong { left_s: 3661 }));
     // A node cannot turn its name into a signature.
     assert_ne!(keyring.node_secret(&format!("{end}\0/logs/a")), signature);
+}
+
+#[test]
+fn a_token_of_an_attempt_ends_with_the_attempt() {
+    let (resource, known) = ("https://localhost:8443", audiences());
+    let issued = keyring().issue_to(Some(Epoch(7)), &owner(), resource, &known, NOW, &no_users());
+    let token = issued.unwrap().token;
+    let verify = |live: u64| {
+        keyring().verify(&token, &[&known.arm], NOW, &no_users(), |epoch| epoch == Epoch(live))
+    };
+    assert_eq!(verify(7), Ok(owner()));
+    assert_eq!(verify(8), Err(TokenRejected::AttemptEnded));
 }
