@@ -1,6 +1,6 @@
-//! Names for a shell that completes a word: from the server, at once or not at all.
+//! Names for shell completion: they come from the server at once, or not at all.
 //!
-//! Nobody who presses a key wants to wait or to read an error, so everything that fails is no names.
+//! A user who presses Tab wants neither to wait nor to read an error, so every failure results in no names.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::client::Client;
 use crate::failure::CliResult;
 use crate::scope::Scope;
 
-/// Together with the start of the process it stays below what people feel.
+/// Together with the start of the process, this is below what people notice.
 const ANSWER_WITHIN: Duration = Duration::from_millis(80);
-/// More than anybody would read.
+/// More names than a person would read.
 const NAMES_MAX: usize = 200;
 
 #[derive(Deserialize)]
@@ -65,7 +65,7 @@ pub fn locks() -> ArgValueCompleter {
     names(What::Locks)
 }
 
-/// Every server has the catalogue that is built in, so it need not send its thousand sizes.
+/// Every server has the built-in catalogue, so the server need not send its thousand sizes.
 pub fn sizes() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
         let catalogue = Catalogue::builtin();
@@ -115,14 +115,14 @@ async fn fetch(what: What) -> CliResult<Vec<String>> {
     first_page(&client, &route).await
 }
 
-/// One page is as many as anybody would read.
+/// One page is enough: a person would not read more.
 async fn first_page(client: &Client, route: &Route) -> CliResult<Vec<String>> {
     let page: Page<Named> = client.get(route).await?;
     Ok(page.value.into_iter().map(|one| one.name).collect())
 }
 
-/// What the words before the one to be completed say about the place. They are no whole command yet, so each
-/// flag is looked for by itself.
+/// The scope that the words before the cursor specify. They are not a complete command yet, so each flag is searched
+/// for by itself.
 fn typed_scope() -> Scope {
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();

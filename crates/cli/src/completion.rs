@@ -1,7 +1,7 @@
-//! `muster completion`: what a shell needs to complete commands, flags and names.
+//! `muster completion`: shell completion of commands, flags and names.
 //!
-//! The script calls this binary for every word that is to be completed, so that names come from the server as
-//! it is now. There is no other script: one without names would be a second way to the same.
+//! The script calls this binary for every word to be completed, so that names come from the running server. There is
+//! no static script: it could not complete names.
 
 use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
@@ -9,7 +9,7 @@ use clap_complete::env::Shells;
 use crate::failure::{CliResult, Failure};
 use crate::output;
 
-/// By this variable the script calls this binary, with the shell's name in it.
+/// The script sets this variable to the name of the shell when it calls this binary.
 const VARIABLE: &str = "MUSTER_COMPLETE";
 
 /// When zsh loads the script from a folder of $fpath, it runs it to complete the first word. The script of clap_complete only
@@ -19,15 +19,15 @@ const ZSH_FIRST_CALL: &str = r#"if [[ $funcstack[1] == _muster ]]; then
 fi
 "#;
 
-/// Print a script that lets a shell complete commands, flags and names
+/// Print a shell completion script
 ///
-/// For bash: muster completion bash > ~/.local/share/bash-completion/completions/muster; for zsh put it as
-/// _muster into a folder of $fpath; for fish: muster completion fish > ~/.config/fish/completions/muster.fish.
-/// Names of clusters, jobs and the like come from the server, if it answers at once.
+/// For bash: muster completion bash > ~/.local/share/bash-completion/completions/muster. For zsh: save the script as
+/// _muster in a folder of $fpath. For fish: muster completion fish > ~/.config/fish/completions/muster.fish.
+/// Names of clusters, jobs and so on come from the server, if it responds at once.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: prints the script, and installs nothing.")]
+#[command(after_help = "Read-only: prints the script and installs nothing.")]
 pub struct Args {
-    /// The shell
+    /// Shell to print the script for
     #[arg(value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
     shell: String,
 }
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> CliResult {
     output::bytes(&script)
 }
 
-/// Answers a shell, and ends the process, if it was one that called.
+/// If a shell called this process for completions, prints them and exits.
 pub fn answer(command: fn() -> clap::Command) {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }

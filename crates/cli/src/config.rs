@@ -1,7 +1,7 @@
-//! The configuration of a server: flags before variables before the file before defaults.
+//! The configuration of a server: flags take precedence over variables, variables over the file, the file over defaults.
 //!
-//! A key that nobody knows and a value that cannot be are refused, with the place where they are written: a slip
-//! must not become a default.
+//! Unknown keys and invalid values are refused, with the place where they are written: a typing mistake must never silently
+//! select a default.
 
 mod kind;
 mod print;
@@ -23,13 +23,13 @@ use kind::{Kind, Value};
 pub use print::print;
 use settings::{Preset, SETTINGS, Setting};
 
-/// The file that is read if none is named, in the state directory.
+/// The file in the state directory that is read if no other is named.
 const FILE_NAME: &str = muster_server::state_dir::names::CONFIG;
 const FILE_VARIABLE: &str = "MUSTER_CONFIG";
-/// A page of text; anything near it is another file.
+/// A configuration is about a page of text; a file near this size is something else.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// The flags of every setting, and of the file.
+/// The flags for every setting and for the configuration file.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     file: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Flags {
     given: BTreeMap<&'static str, String>,
 }
 
-/// The settings that hold, each with where it is from.
+/// The effective settings, each with its source.
 pub struct Config {
     settled: Vec<Settled>,
 }
@@ -63,13 +63,13 @@ impl clap::Args for Flags {
             .value_name("FILE")
             .value_parser(clap::value_parser!(PathBuf));
         let file = file.help(format!(
-            "The configuration file, TOML [env: {FILE_VARIABLE}] [default: {FILE_NAME} in the state directory, \
-             if it is there]"
+            "Configuration file, in TOML [env: {FILE_VARIABLE}] [default: {FILE_NAME} in the state directory, \
+             if it exists]"
         ));
         let print = Arg::new("print-config")
             .long("print-config")
             .action(ArgAction::SetTrue)
-            .help("Print the configuration that would hold, as a file with comments, and end");
+            .help("Print the effective configuration as a file with comments, and exit");
         let args = SETTINGS.iter().map(|setting| {
             let default = match setting.default {
                 Preset::Fixed(text) | Preset::Derived(text) => format!(" [default: {text}]"),
@@ -80,7 +80,7 @@ impl clap::Args for Flags {
             let arg = arg.help(format!("{what} [env: {}]{default}", setting.variable));
             let arg = arg.visible_aliases(setting.alias);
             match setting.kind {
-                // With a value it also takes back what the file says.
+                // With a value, the flag can also override the file.
                 Kind::Switch => {
                     arg.num_args(0..=1).require_equals(true).default_missing_value("true")
                 }
@@ -111,13 +111,13 @@ impl clap::FromArgMatches for Flags {
     }
 }
 
-/// An empty one counts as unset.
+/// An empty variable counts as unset.
 pub fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 impl Config {
-    /// Looks everywhere. `log_level` is what is usual for this command.
+    /// Loads the settings from all sources. `log_level` is the default for this command.
     pub fn gather(flags: &Flags, state_dir: &Path, log_level: &str) -> CliResult<Config> {
         let named = flags.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
         let filed = match named {
@@ -127,7 +127,7 @@ impl Config {
         Config::settle(flags, variable, filed, log_level)
     }
 
-    /// The same, with what was found elsewhere.
+    /// The same, with the environment passed in.
     pub fn settle(
         flags: &Flags,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -159,7 +159,7 @@ impl Config {
         Ok(config)
     }
 
-    /// A default that depends on something.
+    /// Sets a default that depends on something else.
     fn derive(&mut self, key: &str, value: Value) {
         let mut missing = self.settled.iter_mut().filter(|settled| settled.value.is_none());
         if let Some(settled) = missing.find(|settled| settled.setting.key == key) {
@@ -206,7 +206,7 @@ impl Config {
         self.switch(key) == Some(true)
     }
 
-    /// `None` where it depends.
+    /// Returns `None` if the default is derived.
     pub fn switch(&self, key: &str) -> Option<bool> {
         match self.get(key) {
             Some(Value::Switch(is_on)) => Some(*is_on),
@@ -223,7 +223,7 @@ impl Config {
     }
 }
 
-/// A path that is typed here is one from here; in a file it would be one from there.
+/// A path in a flag or variable is relative to the working directory, one in the file is relative to the file.
 fn from_here(value: Value, kind: Kind) -> CliResult<Value> {
     match (kind, value) {
         (Kind::File, Value::Text(path)) => {
@@ -260,7 +260,7 @@ fn read_file(path: &Path, must_exist: bool) -> CliResult<Filed> {
         None => return Ok(Filed::new()),
     };
     let text = String::from_utf8(content).map_err(|_| {
-        Failure::refused(format!("{} is not UTF-8 text; write it again", path.display()))
+        Failure::refused(format!("{} is not UTF-8 text; save it as UTF-8", path.display()))
     })?;
     parse(&text, &path)
 }
@@ -271,7 +271,7 @@ pub fn parse(text: &str, path: &Path) -> CliResult<Filed> {
     let table = DeTable::parse(text).map_err(|why| {
         let at = why.span().map_or(0, |span| span.start);
         let why = brief(why.message());
-        Failure::refused(format!("{}: this is no TOML: {why}; write it as key = value", place(at)))
+        Failure::refused(format!("{}: invalid TOML: {why}; write it as key = value", place(at)))
     })?;
     let mut filed = Filed::new();
     for (key, value) in table.into_inner() {
@@ -298,7 +298,7 @@ pub fn parse(text: &str, path: &Path) -> CliResult<Filed> {
             return Err(wrong(shown));
         }
         let value = match (setting.kind, value) {
-            // Beside the file, wherever the server is started.
+            // Relative to the file, wherever the server is started.
             (Kind::File, Value::Text(file)) => {
                 let folder = path.parent().unwrap_or(Path::new("/"));
                 Value::Text(folder.join(file).to_string_lossy().into_owned())
@@ -314,7 +314,7 @@ fn unknown(place: &str, key: &str) -> Failure {
     let known: Vec<String> = SETTINGS.iter().map(|setting| setting.key.to_owned()).collect();
     let guess = nearest(key, &known).map(|near| format!("did you mean {near}? "));
     Failure::refused(format!(
-        "{place}: there is no key {}; {}the keys are {}",
+        "{place}: unknown key {}; {}the keys are {}",
         quoted(key),
         guess.unwrap_or_default(),
         known.join(", ")
@@ -327,7 +327,7 @@ mod tests {
 
     fn refusal(text: &str) -> String {
         match parse(text, Path::new("/etc/muster.toml")) {
-            Ok(_) => panic!("{text} was taken"),
+            Ok(_) => panic!("{text} was accepted"),
             Err(why) => why.to_string(),
         }
     }
@@ -337,19 +337,23 @@ mod tests {
         for (text, place, words) in [
             ("\nlisten = 7443", ":2:", "listen is '7443'; give an address and a port"),
             ("lisen = \"[::1]:1\"", ":1:", "did you mean listen?"),
-            ("# x\n\ndrain-seconds = 3601", ":3:", "is '3601'; give whole seconds from 0 to 3600"),
+            (
+                "# x\n\ndrain-seconds = 3601",
+                ":3:",
+                "is '3601'; give a whole number of seconds from 0 to 3600",
+            ),
             ("node-folders = \"/data:/tmp/x\"", ":1:", "none of them in /tmp, /proc"),
-            ("node-folders = \"data\"", ":1:", "whole paths"),
-            ("node-folders = \"/\"", ":1:", "whole paths"),
-            ("drain-seconds = -1", ":1:", "whole seconds"),
-            ("drain-seconds = 1.5", ":1:", "whole seconds"),
+            ("node-folders = \"data\"", ":1:", "absolute paths"),
+            ("node-folders = \"/\"", ":1:", "absolute paths"),
+            ("drain-seconds = -1", ":1:", "a whole number of seconds"),
+            ("drain-seconds = 1.5", ":1:", "a whole number of seconds"),
             ("trusted-users = \"yes\"", ":1:", "true or false"),
             ("package-indexes = \"pypi\"", ":1:", "begin with https://"),
             ("public-host = \"a b\"", ":1:", "a host name"),
             ("public-host = \"lab:7443\"", ":1:", "without a port"),
             ("[listen]\nport = 1", ":1:", "give an address and a port"),
             ("listen = \"a\"\nlisten = \"b\"", ":2:", "duplicate key"),
-            ("drain-seconds = 1\nlisten =", ":2:", "no TOML"),
+            ("drain-seconds = 1\nlisten =", ":2:", "invalid TOML"),
         ] {
             let why = refusal(text);
             assert!(why.contains(&format!("/etc/muster.toml{place}")), "{text:?}: {why}");
@@ -370,7 +374,7 @@ mod tests {
     fn every_setting_has_the_names_that_its_key_leads_to() {
         for setting in SETTINGS {
             let rule = format!("MUSTER_{}", setting.key.to_uppercase().replace('-', "_"));
-            // Older than the rule.
+            // This variable is older than the rule.
             let variable = if setting.key == "log-level" { "MUSTER_LOG" } else { &rule };
             assert_eq!(setting.variable, variable);
             assert!(setting.what.ends_with('.'), "{}", setting.key);

@@ -1,4 +1,4 @@
-//! `muster configure`: defaults, so that not every command needs its flags.
+//! `muster configure`: defaults for the scope flags.
 
 use clap::ArgGroup;
 use serde::Serialize;
@@ -11,20 +11,20 @@ use crate::values;
 
 const HEADER: [&str; 3] = ["Name", "Value", "Source"];
 
-/// Set or list the defaults for the flags that say where
+/// Set or list the defaults for the resource group, workspace, subscription and region
 ///
-/// A flag goes before a variable and a variable before a default. Each user has one file of them, defaults.json in
-/// $MUSTER_CONFIG_DIR, $XDG_CONFIG_HOME/muster or ~/.config/muster.
+/// Flags take precedence over environment variables, and variables over defaults. The defaults of a user are stored in
+/// defaults.json in $MUSTER_CONFIG_DIR, $XDG_CONFIG_HOME/muster or ~/.config/muster.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Mutating: --defaults changes the file of this user; no server is asked.",
+    after_help = "Mutating: --defaults changes the current user's defaults file; no request is sent to a server.",
     group = ArgGroup::new("what").args(["defaults", "list_defaults"]).required(true)
 )]
 pub struct Args {
-    /// What to set, of group=, workspace=, subscription= and location=; an empty value removes a default
+    /// Defaults to set: group=, workspace=, subscription= and location=; an empty value removes a default
     #[arg(short, long, value_name = "NAME=VALUE", num_args = 1.., value_parser = pair)]
     defaults: Vec<Pair>,
-    /// List what holds without flags, and where it was set
+    /// List the values that apply without flags, and where each was set
     #[arg(short, long)]
     list_defaults: bool,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct Args {
 #[derive(Debug, Clone)]
 struct Pair {
     setting: Setting,
-    /// Nothing where the default is to go.
+    /// `None` if the default is to be removed.
     value: Option<String>,
 }
 
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> CliResult {
     let mut defaults = Defaults::read(&path)?;
     for (index, Pair { setting, value }) in args.defaults.iter().enumerate() {
         if args.defaults[..index].iter().any(|earlier| earlier.setting == *setting) {
-            let text = format!("--defaults sets {} twice; say which it is", setting.name());
+            let text = format!("--defaults sets {} twice; give it once", setting.name());
             return Err(Failure::refused(text));
         }
         defaults.slot(*setting).clone_from(value);
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> CliResult {
         });
     }
     defaults.write(&path)?;
-    output::say(&format!("defaults are kept in {}", path.display()));
+    output::say(&format!("saved the defaults in {}", path.display()));
     Ok(())
 }
 
@@ -93,7 +93,7 @@ fn pair(text: &str) -> Result<Pair, String> {
     let setting = Setting::ALL.into_iter().find(|setting| setting.name() == name);
     let setting = setting.ok_or_else(|| {
         let known = Setting::ALL.map(Setting::name).join(", ");
-        format!("there is no default {}, only {known}; {example}", quoted(name))
+        format!("unknown default {}; the defaults are {known}; {example}", quoted(name))
     })?;
     let value = Some(value).filter(|value| !value.is_empty()).map(values::name).transpose()?;
     Ok(Pair { setting, value })

@@ -1,14 +1,14 @@
-//! Asking before something is gone.
+//! Confirmation prompts before something is deleted.
 
 use std::io::{IsTerminal as _, Write as _, stdin};
 
 use crate::failure::{CliResult, Failure};
 
-/// Goes on if the user says yes. `question` is what is about to be done, `thing` what then stays if not.
+/// Returns `Ok` if the user confirms. `question` describes the deletion, `thing` what is kept if the user declines.
 pub fn confirm(question: &str, thing: &str) -> CliResult {
     if !stdin().is_terminal() {
         return Err(Failure::refused(format!(
-            "{question}? There is no terminal to ask on; add --yes"
+            "{question}? There is no terminal for the confirmation; add --yes"
         )));
     }
     let mut terminal = anstream::stderr();

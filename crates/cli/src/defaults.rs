@@ -1,7 +1,7 @@
-//! Which group, workspace, subscription and region a command is about when its flags do not say so.
+//! Which resource group, workspace, subscription and region a command uses when its flags do not specify them.
 //!
-//! A flag goes first, then variables (our own, then those that Azure's tools and machines set), then the file
-//! that `muster configure` writes. What is built in is up to whoever asks.
+//! Flags take precedence, then environment variables (Muster's own, then those that Azure's tools and machines set), then
+//! the file that `muster configure` writes. The caller supplies the built-in fallback.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub enum Setting {
     Location,
 }
 
-/// The file's content.
+/// The content of the defaults file.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Defaults {
@@ -36,7 +36,7 @@ pub struct Defaults {
     location: Option<String>,
 }
 
-/// A value and the variable or file that it comes from.
+/// A value, and the variable or file that it comes from.
 pub struct Found {
     pub value: String,
     pub source: String,
@@ -46,7 +46,7 @@ impl Setting {
     pub const ALL: [Setting; 4] =
         [Setting::Group, Setting::Workspace, Setting::Subscription, Setting::Location];
 
-    /// As az names it.
+    /// The name that az uses.
     pub fn name(self) -> &'static str {
         match self {
             Setting::Group => "group",
@@ -56,7 +56,7 @@ impl Setting {
         }
     }
 
-    /// The first that is set wins. The last ones are set in jobs and on compute instances of Azure ML.
+    /// The first variable that is set wins. The last ones are set in jobs and on compute instances of Azure ML.
     fn variables(self) -> &'static [&'static str] {
         match self {
             Setting::Group => &[
@@ -78,7 +78,7 @@ impl Setting {
         }
     }
 
-    /// What holds without a flag, if anything was set.
+    /// The value that applies without a flag, if one was set.
     pub fn find(self) -> CliResult<Option<Found>> {
         if let Some(found) = self.find_variable(|name| std::env::var_os(name))? {
             return Ok(Some(found));
@@ -100,11 +100,11 @@ impl Setting {
         variable: impl Fn(&str) -> Option<std::ffi::OsString>,
     ) -> CliResult<Option<Found>> {
         for name in self.variables() {
-            // Set but empty is as good as unset, for shells cannot always unset.
+            // An empty variable counts as unset, because shells cannot always unset one.
             let Some(value) = variable(name).filter(|value| !value.is_empty()) else { continue };
             let Some(text) = value.to_str() else {
                 return Err(Failure::refused(format!(
-                    "the variable {name} is {}, which is not UTF-8; set it anew",
+                    "the variable {name} is {}, which is not UTF-8; set it again",
                     quoted(&value.to_string_lossy())
                 )));
             };
@@ -143,17 +143,17 @@ impl Defaults {
         Ok(defaults)
     }
 
-    /// As a whole: whoever reads meanwhile gets the old file or the new one.
+    /// Replaces the file atomically: concurrent readers see the old content or the new.
     pub fn write(&self, path: &Path) -> CliResult {
         use std::os::unix::fs::DirBuilderExt as _;
         if let Some(dir) = path.parent() {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-            made.map_err(|why| Failure::error(format!("cannot make {}: {why}", dir.display())))?;
+            made.map_err(|why| Failure::error(format!("cannot create {}: {why}", dir.display())))?;
         }
         files::write(path, &self.text(), files::PRIVATE).map_err(|why| Failure::of(&why))
     }
 
-    /// The file's content.
+    /// The defaults as the bytes of their file.
     pub fn text(&self) -> Vec<u8> {
         let mut text = serde_json::to_vec_pretty(self).expect("plain fields");
         text.push(b'\n');
@@ -170,7 +170,7 @@ impl Defaults {
     }
 }
 
-/// Where the file is, or would be.
+/// The path of the defaults file, whether or not it exists.
 pub fn path() -> CliResult<PathBuf> {
     path_by(|name| std::env::var_os(name).map(PathBuf::from))
 }
@@ -180,12 +180,12 @@ fn path_by(variable: impl Fn(&str) -> Option<PathBuf>) -> CliResult<PathBuf> {
     if let Some(dir) = set(DIR_VARIABLE) {
         return Ok(dir.join(FILE));
     }
-    // A relative one is to be ignored, says the XDG specification.
+    // The XDG specification requires that relative paths be ignored.
     let base = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
     match base.or_else(|| set("HOME").map(|home| home.join(".config"))) {
         Some(base) => Ok(base.join("muster").join(FILE)),
         None => Err(Failure::refused(format!(
-            "neither {DIR_VARIABLE} nor HOME is set, so there is no place for defaults; set one"
+            "neither {DIR_VARIABLE} nor HOME is set, so there is no directory for defaults; set one of them"
         ))),
     }
 }

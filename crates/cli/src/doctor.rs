@@ -1,7 +1,7 @@
-//! `muster doctor`: whether this machine can run a server and its nodes well, and what to do where it cannot.
+//! `muster doctor`: whether this machine is ready to run a server and its nodes, and what to do if it is not.
 //!
-//! Every part looks first (`look`, which asks the machine and judges nothing) and then judges what it saw (`check`,
-//! which asks nothing): so each finding can be shown without a machine that is as bad.
+//! Each part first collects facts (`look`, which queries the machine and judges nothing) and then judges them (`check`, which
+//! queries nothing). So every finding can be tested without a machine that has the problem.
 
 mod bad_nodes;
 mod clock;
@@ -24,21 +24,21 @@ use crate::output::{self, PrintForPeople};
 use crate::server_location::StateDirArg;
 use finding::{Finding, State};
 
-/// Milliseconds where all is well. Each part is given up after its own time, so that nothing can hang.
+/// On a healthy machine this takes milliseconds. Each part has its own time limit, so that nothing can hang.
 const PROBE_WITHIN: Duration = Duration::from_millis(1200);
 const DISK_WITHIN: Duration = Duration::from_millis(700);
 const SERVER_WITHIN: Duration = Duration::from_millis(700);
 const PROGRAMS_WITHIN: Duration = Duration::from_millis(1000);
 
-/// Say whether this machine can run a server and its nodes well
+/// Check whether this machine is ready to run Muster
 ///
-/// Looks at the kernel, tries every wall of a node in a process of its own, and looks at limits, disk, clock,
-/// certificates, the server of the state directory and programs that jobs may want. Each finding is ok, a note, a
-/// warning (works, but not as well as it could) or a failure (nodes or the server cannot work), with what to do about
-/// it. No server has to run, and no state directory has to be there.
+/// Checks the kernel, every part of a node's sandbox (in a separate process), limits, disk, clock, certificates, the server of
+/// the state directory, and programs that jobs may need. Each finding is ok, a note, a warning (works, but not as well as it
+/// could) or a failure (nodes or the server cannot work), with a remedy. Neither a running server nor a state directory is
+/// needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit codes: 0 no failure found, 1 at least one failure.\n\n\
-                        Read-only: makes namespaces and processes that are gone when it ends, and no file.")]
+#[command(after_help = "Exit codes: 0 no failures, 1 at least one failure.\n\n\
+                        Read-only: creates only temporary namespaces and processes, and no files.")]
 pub struct Args {
     #[command(flatten)]
     print: PrintForPeople,
@@ -59,19 +59,19 @@ pub fn run(args: &Args) -> CliResult {
     match failures.is_empty() {
         true => Ok(()),
         false => Err(Failure::error(format!(
-            "this machine cannot run a server and its nodes as it is: {}",
+            "this machine is not ready to run a server and its nodes: {}",
             failures.join(", ")
         ))),
     }
 }
 
 fn examine(state_dir: &Path) -> Vec<Finding> {
-    // It forks, and so comes before whatever has threads.
+    // This forks, so it comes before anything that starts threads.
     let probe = muster_sandbox::probe::run(PROBE_WITHIN);
     let mut asked = programs::ask(PROGRAMS_WITHIN);
     let now = SystemTime::now();
     let disk = disk::look(state_dir, DISK_WITHIN);
-    // A directory that does not answer would keep us too.
+    // A directory that does not respond would block this process too.
     let config = disk.is_ok().then(|| Config::gather(&Flags::default(), state_dir, "warn"));
     let isolation = match &config {
         Some(Ok(config)) => config.isolation(),
@@ -92,7 +92,7 @@ fn examine(state_dir: &Path) -> Vec<Finding> {
         findings.push(bad_nodes::check(&bad_nodes::look(state_dir, now)));
     }
     findings.extend(clock::check(&clock::look(now, newest)));
-    // One that is not ours tells nothing.
+    // A directory of another user gives no reliable information.
     if let Some(config) = config.filter(|_| disk.is_ok_and(|disk| disk.writable.is_ok())) {
         findings.extend(server::check(&server::look(state_dir, &config, SERVER_WITHIN), now));
     }

@@ -1,4 +1,4 @@
-//! `muster down`: asks the server of a state directory to end, and waits until it has.
+//! `muster down`: asks the server of a state directory to stop, and waits until it has.
 
 use std::time::{Duration, Instant};
 
@@ -11,28 +11,30 @@ use crate::server_location::StateDirArg;
 use crate::server_process::{self, Figures, Running};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Between two words of progress.
+/// Between two progress messages.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// The kernel ends it at once, unless it waits for a disk that does not answer.
+/// The kernel ends the process at once, unless it waits for a disk that does not respond.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 /// Longer than a server usually needs (`drain-seconds` is 10).
 const TIMEOUT_DEFAULT: &str = "60";
 const TIMEOUT_S_MAX: i64 = 24 * 3_600;
 
-/// Stop the server of a state directory
+/// Stop a server
 ///
-/// Asks it to end, as Ctrl-C does where it runs, and waits until it has. Requests under way are finished first; what was
-/// acknowledged is on disk. Nodes and their jobs go on for a while, and the next start finds them again. If no server runs,
-/// there is nothing to do.
+/// Asks the server of the state directory to stop, as Ctrl-C does, and waits until it has. Requests in progress are finished
+/// first; what was acknowledged is on disk. Nodes and their jobs keep running for a while, and the next start takes them over
+/// again. If no server is running, nothing is done.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit codes: 0 no server runs any more, 1 it still runs.\n\n\
-                        Mutating: ends the server. Clusters, jobs and all data stay.")]
+#[command(
+    after_help = "Exit codes: 0 no server is running any more, 1 the server is still running.\n\n\
+                        Mutating: stops the server. Clusters, jobs and all data are kept."
+)]
 pub struct Args {
-    /// How long to wait for it to end
+    /// How long to wait for the server to stop
     #[arg(short, long, value_name = "SECONDS", default_value = TIMEOUT_DEFAULT,
           value_parser = clap::value_parser!(u32).range(0..=TIMEOUT_S_MAX))]
     timeout: u32,
-    /// Kill it if it has not ended by then
+    /// Kill the server if it has not stopped by then
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -44,7 +46,7 @@ pub async fn run(args: &Args) -> CliResult {
     let start = server_process::start_command(&path);
     let nothing = || {
         output::say(&format!(
-            "no server is running for the state directory {}; there is nothing to stop",
+            "no server is running for the state directory {}; nothing to stop",
             path.display()
         ));
         Ok(())
@@ -60,7 +62,7 @@ pub async fn run(args: &Args) -> CliResult {
     if !waited(&running, timeout, &mut progress).await {
         if !args.force {
             return Err(Failure::error(format!(
-                "the server (process {pid}) has not ended within {} seconds; it will when what it is doing is done",
+                "the server (process {pid}) has not stopped within {} seconds; it stops when it has finished its current work",
                 args.timeout
             ))
             .hint("wait longer with --timeout, or kill it with --force: what was acknowledged is on disk"));
@@ -68,7 +70,7 @@ pub async fn run(args: &Args) -> CliResult {
         running.signal(Signal::KILL)?;
         progress.state("killed");
         if !running.ends(KILLED_WITHIN).await {
-            return Err(Failure::error(format!("process {pid} was killed and has not ended yet")));
+            return Err(Failure::error(format!("process {pid} was killed but has not ended yet")));
         }
     }
     progress.done("stopped");
@@ -78,10 +80,10 @@ pub async fn run(args: &Args) -> CliResult {
     Ok(())
 }
 
-/// Whether it has ended in time.
+/// Whether the server has stopped in time.
 async fn waited(running: &Running, timeout: Duration, progress: &mut Progress) -> bool {
     let started = Instant::now();
-    progress.state("asked to end");
+    progress.state("asked to stop");
     loop {
         let left = timeout.saturating_sub(started.elapsed());
         if running.ends(left.min(TOLD_EVERY)).await {
@@ -90,11 +92,11 @@ async fn waited(running: &Running, timeout: Duration, progress: &mut Progress) -
         if started.elapsed() >= timeout {
             return false;
         }
-        progress.state("finishing requests under way");
+        progress.state("finishing requests in progress");
     }
 }
 
-/// What goes on, and how to start the server again.
+/// What keeps running without the server, and how to start the server again.
 fn left_behind(figures: &Figures, start: &str) -> Option<String> {
     let Figures { nodes, jobs_running, jobs_queued, .. } = figures;
     let counted = |count: &u64, what: &str| match count {
@@ -110,7 +112,7 @@ fn left_behind(figures: &Figures, start: &str) -> Option<String> {
     }
     Some(format!(
         "{queued}Still running without the server: {}, {}. They stop when their leases end, a minute from now unless \
-         lease-seconds says otherwise; to keep them, start the server again before that: {start}",
+         lease-seconds is set; to keep them, start the server again before that: {start}",
         counted(nodes, "node"),
         counted(jobs_running, "job")
     ))
@@ -121,14 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_on_is_told() {
-        let told = |nodes, jobs_running, jobs_queued| {
+    fn what_keeps_running_is_reported() {
+        let message = |nodes, jobs_running, jobs_queued| {
             let figures = Figures { nodes, jobs_running, jobs_queued, ..Figures::default() };
             left_behind(&figures, "muster up --state-dir /srv/muster")
         };
-        assert_eq!(told(0, 0, 0), None);
-        assert_eq!(told(0, 0, 2).as_deref(), Some("Queued until the next start: 2 jobs."));
-        let words = told(1, 2, 0).expect("something goes on");
+        assert_eq!(message(0, 0, 0), None);
+        assert_eq!(message(0, 0, 2).as_deref(), Some("Queued until the next start: 2 jobs."));
+        let words = message(1, 2, 0).expect("something goes on");
         assert!(words.starts_with("Still running without the server: 1 node, 2 jobs."), "{words}");
         assert!(words.ends_with(": muster up --state-dir /srv/muster"), "{words}");
     }

@@ -1,6 +1,6 @@
-//! `muster env`: the variables that lead Azure's own clients here.
+//! `muster env`: the environment variables that point Azure's own clients at this server.
 //!
-//! All of them or none: with half of the set a client would quietly talk to Azure itself.
+//! It prints all of them or none: with half of the set, a client would silently talk to Azure itself.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,14 +15,14 @@ use crate::failure::{CliResult, Failure};
 use crate::output;
 use crate::server_location::{self, Server, StateDirArg};
 
-/// What this program is called.
+/// The name of this program.
 const NAME: &str = "muster";
-/// Some clients want a list of clouds and some one object; this version of the document is a list, which
-/// all of those that read the variable understand.
+/// Some clients expect a list of clouds and some a single object. This version of the document is a list, which every
+/// client that reads the variable understands.
 const METADATA_API_VERSION: &str = "2019-05-01";
 
-/// They belong to another identity, which clients would try first, or lead them past us, or tell them to trust
-/// anybody.
+/// Variables that select another identity, which clients would try first, that direct clients to another server, or that
+/// disable certificate checks.
 const STRAY: [&str; 19] = [
     "AZURE_CLIENT_ID",
     "AZURE_CLIENT_SECRET",
@@ -47,14 +47,14 @@ const STRAY: [&str; 19] = [
 
 const PROXY_VARIABLES: [&str; 3] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
 
-/// Print the variables that lead Azure's clients to this server
+/// Print the environment variables that point Azure's clients at this server
 ///
-/// Use it as: eval "$(muster env)", or in fish: muster env --shell fish | source,
+/// Use it as: eval "$(muster env)", in fish: muster env --shell fish | source,
 /// in PowerShell: muster env --shell powershell | Out-String | Invoke-Expression
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only, exposes: what it prints holds your key, so show it to nobody.")]
+#[command(after_help = "Read-only, exposes: the output contains your key; do not share it.")]
 pub struct Args {
-    /// The language to print them in
+    /// Shell, or json, to print the variables for
     #[arg(long, value_enum, default_value_t = Shell::Sh)]
     shell: Shell,
     #[command(flatten)]
@@ -63,13 +63,13 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Shell {
-    /// For sh, bash, zsh and their kin
+    /// sh, bash, zsh and similar shells
     Sh,
-    /// For fish
+    /// fish
     Fish,
-    /// For PowerShell
+    /// PowerShell
     Powershell,
-    /// One object, for programs
+    /// A JSON object, for programs
     Json,
 }
 
@@ -106,24 +106,24 @@ fn variables(server: &Server) -> CliResult<Variables> {
     };
     let mut variables = BTreeMap::from([
         ("ARM_CLOUD_METADATA_URL", metadata),
-        // With the name set, a client that cannot read the metadata says so instead of asking Azure.
+        // With the name set, a client that cannot read the metadata fails instead of falling back to Azure.
         ("AZUREML_CURRENT_CLOUD", CLOUD_NAME.to_owned()),
         ("IDENTITY_ENDPOINT", token.clone()),
         ("IDENTITY_HEADER", server.key.clone()),
-        // The same in the dialect of azureml-core, which takes it only where it believes in a web app.
+        // The same for azureml-core, which reads them only if it believes that it runs in a web app.
         ("MSI_ENDPOINT", token),
         ("MSI_SECRET", server.key.clone()),
         ("APPSETTING_WEBSITE_SITE_NAME", "muster".to_owned()),
-        // No other identity of this machine steps in when ours is refused: neither az's nor an editor's. Of the
-        // values that leave ours, azure-identity 1.23 takes only this one.
+        // Prevents fallback to another identity of this machine, such as az's or an editor's, when ours is refused. Of
+        // the values that keep ours, azure-identity 1.23 accepts only this one.
         ("AZURE_TOKEN_CREDENTIALS", "prod".to_owned()),
-        // Whoever sets a service principal's variables afterwards signs in here. Below `adfs` no client asks
-        // Microsoft whether this is an authority; az has a switch of its own for that.
+        // If the user sets the variables of a service principal afterwards, it signs in here. For an `adfs` authority
+        // no client asks Microsoft whether it is valid; az has its own switch for that.
         ("AZURE_AUTHORITY_HOST", authority),
         ("AZURE_CORE_INSTANCE_DISCOVERY", "false".to_owned()),
         ("AZURE_CORE_COLLECT_TELEMETRY", "no".to_owned()),
-        // az keeps a cloud's addresses and its logins there: not between those of the real Azure, and not
-        // those of another server.
+        // az stores a cloud's addresses and logins there. They must not mix with those of the real Azure or of another
+        // server.
         ("AZURE_CONFIG_DIR", text(&az_dir(server)?)?),
         ("REQUESTS_CA_BUNDLE", bundle.clone()),
         ("SSL_CERT_FILE", bundle),
@@ -132,7 +132,7 @@ fn variables(server: &Server) -> CliResult<Variables> {
     if let Some(dir) = extension_dir(|name| std::env::var_os(name)) {
         variables.insert("AZURE_EXTENSION_DIR", text(&dir)?);
     }
-    // So that our own commands find it too, in the way in which this one did.
+    // Lets our own commands find the server in the same way as this one did.
     match &server.dir {
         Some(dir) => variables.extend([("MUSTER_STATE_DIR", text(dir.root())?)]),
         None => variables.extend([
@@ -144,14 +144,14 @@ fn variables(server: &Server) -> CliResult<Variables> {
     Ok(variables)
 }
 
-/// Beside the login: a server's own bundle is in its state directory, which may be on another machine.
+/// The bundle is stored beside the login: the server's own is in its state directory, which may be on another machine.
 fn own_bundle(server: &Server) -> CliResult<String> {
     let ca_pem = String::from_utf8_lossy(&server.ca_pem);
     let written = pki::write_bundle(&server_location::own_dir(&server.url)?, &ca_pem);
     text(&written.map_err(|why| Failure::of(&why))?.path)
 }
 
-/// az makes it. One for each address, as az never reads a cloud's addresses twice.
+/// az creates the folder. There is one per address, because az never re-reads a cloud's addresses.
 fn az_dir(server: &Server) -> CliResult<PathBuf> {
     match &server.dir {
         Some(dir) => Ok(dir.root().join("az").join(server_location::file_name_of(&server.url))),
@@ -159,7 +159,7 @@ fn az_dir(server: &Server) -> CliResult<PathBuf> {
     }
 }
 
-/// Where az's extensions are without us: `az ml` is one.
+/// Where az's extensions are by default; `az ml` is one.
 fn extension_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("AZURE_EXTENSION_DIR").or_else(|| {
@@ -171,7 +171,7 @@ fn extension_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf>
 fn existing(path: &Path) -> CliResult<String> {
     if !path.is_file() {
         return Err(Failure::error(format!("{} is missing", path.display()))
-            .hint("start the server again, it writes it: muster up, or muster serve if that is what it was started with"));
+            .hint("restart the server, which writes this file: use muster up, or muster serve if it was started with that"));
     }
     text(path)
 }
@@ -179,7 +179,7 @@ fn existing(path: &Path) -> CliResult<String> {
 fn text(path: &Path) -> CliResult<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
         Failure::refused(format!(
-            "the path {} is not UTF-8, so it cannot be printed; use a state directory whose path is",
+            "the path {} is not UTF-8, so it cannot be printed; use a state directory with a UTF-8 path",
             path.display()
         ))
     })
@@ -195,7 +195,7 @@ fn host_of(url: &str) -> &str {
     }
 }
 
-/// The list of hosts that are reached without a proxy, with ours in it.
+/// The list of hosts to reach without a proxy, including the server's.
 fn without_proxy(present: Option<&str>, host: &str) -> String {
     let known =
         |list: &str| list.split(',').any(|one| matches!(one.trim(), "*") || one.trim() == host);
@@ -206,8 +206,8 @@ fn without_proxy(present: Option<&str>, host: &str) -> String {
     }
 }
 
-/// Each line ends with `;` and the comments come last: it then also works when somebody forgets the quotes
-/// around `$(muster env)` and the shell joins all lines into one.
+/// Each line ends with `;` and the comments come last, so that the script still works when the quotes around
+/// `$(muster env)` are forgotten and the shell joins all lines into one.
 fn sh(variables: &Variables) -> String {
     let mut script = String::new();
     for (name, value) in variables {
@@ -215,13 +215,13 @@ fn sh(variables: &Variables) -> String {
     }
     script.push_str(&format!("unset {};\n", STRAY.join(" ")));
     script.push_str(
-        "# Unset because they would lead Azure's clients to another identity, or past this server.\n",
+        "# Unset because they would lead Azure's clients to another identity or another server.\n",
     );
     script.push_str("# Use as: eval \"$(muster env)\"\n");
     script
 }
 
-/// A quote within quotes is written twice there, and nothing else means anything.
+/// In PowerShell's single quotes, a quote is doubled and nothing else is special.
 fn powershell(variables: &Variables) -> String {
     let mut script = String::new();
     for (name, value) in variables {
@@ -239,16 +239,16 @@ fn fish(variables: &Variables) -> String {
         let value = value.replace('\\', "\\\\").replace('\'', "\\'");
         script.push_str(&format!("set -gx {name} '{value}';\n"));
     }
-    // Erasing what is not set is an error there, but a quiet one.
+    // Erasing an unset variable is an error in fish, but a silent one.
     script.push_str(&format!("set -e {};\n", STRAY.join(" ")));
     script.push_str(
-        "# Erased because they would lead Azure's clients to another identity, or past this server.\n",
+        "# Erased because they would lead Azure's clients to another identity or another server.\n",
     );
     script.push_str("# Use as: muster env --shell fish | source\n");
     script
 }
 
-/// This program as another shell finds it: by its name if that leads here, else by its path.
+/// This program as another shell finds it: by name if PATH leads to it, else by path.
 pub fn program() -> String {
     let Ok(own) = std::env::current_exe() else { return NAME.to_owned() };
     let folders = std::env::var_os("PATH").unwrap_or_default();
@@ -260,7 +260,7 @@ pub fn program() -> String {
     }
 }
 
-/// In single quotes, where a shell leaves everything alone but a single quote.
+/// Quotes with single quotes, in which a shell interprets nothing but a single quote.
 pub fn shell_quoted(text: &str) -> String {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | ':' | '@');

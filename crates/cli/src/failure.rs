@@ -1,4 +1,4 @@
-//! How a command ends badly: what is said, and with which exit code.
+//! How a command fails: the message, the hint and the exit code.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -16,19 +16,19 @@ const ERROR: u8 = 1;
 const REFUSED: u8 = 2;
 const NOT_FOUND: u8 = 3;
 const INCOMPLETE: u8 = 4;
-/// What a shell reports of a command that Ctrl-C ended.
+/// The exit code that a shell reports for a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// How much of a user's value a message repeats.
+/// The longest part of a user's value that a message repeats.
 const SHOWN_CHARS_MAX: usize = 80;
-/// How much of what a parser says, which may repeat a value too.
+/// The longest part of a parser's message, which may contain a user's value, that a message repeats.
 const WORDS_CHARS_MAX: usize = 300;
 
 #[derive(Debug)]
 pub enum Failure {
-    /// Nobody reads our output any more (`muster … | head`): enough was written, nothing is wrong.
+    /// The reader of our output has closed it (`muster … | head`): this is not an error.
     OutputClosed,
-    /// The user left; the job did not end.
+    /// The user stopped watching; the job keeps running.
     Interrupted,
     ReportedFailure(Box<ReportedFailure>),
 }
@@ -38,17 +38,17 @@ pub struct ReportedFailure {
     exit: u8,
     message: String,
     hint: Option<String>,
-    /// The server could not be asked: asking again may work.
+    /// The server could not be reached; the request may be sent again.
     is_passing: bool,
-    /// What the server answered with, if it did.
+    /// The HTTP status of the server's response, if there was one.
     status: Option<u16>,
-    /// What of the request the answer is about, if it says so.
+    /// The part of the request that the response is about, if it names one.
     target: Option<String>,
 }
 
 impl Failure {
     fn new(exit: u8, message: impl Into<String>) -> Failure {
-        let told = ReportedFailure {
+        let reported = ReportedFailure {
             exit,
             message: message.into(),
             hint: None,
@@ -56,14 +56,14 @@ impl Failure {
             status: None,
             target: None,
         };
-        Failure::ReportedFailure(Box::new(told))
+        Failure::ReportedFailure(Box::new(reported))
     }
 
     pub fn error(message: impl Into<String>) -> Failure {
         Failure::new(ERROR, message)
     }
 
-    /// What was asked for cannot be done as it was asked.
+    /// The request cannot be carried out as given.
     pub fn refused(message: impl Into<String>) -> Failure {
         Failure::new(REFUSED, message)
     }
@@ -72,7 +72,7 @@ impl Failure {
         Failure::new(NOT_FOUND, message)
     }
 
-    /// It was done, but something is missing in what came of it.
+    /// The command finished, but its result is incomplete.
     pub fn incomplete(message: impl Into<String>) -> Failure {
         Failure::new(INCOMPLETE, message)
     }
@@ -82,7 +82,7 @@ impl Failure {
         Failure::error(printable(&ErrorChain(error).to_string()))
     }
 
-    /// The server's own words, after its code as Azure's command line shows it.
+    /// The server's own message after its error code, in the form that Azure's command line uses.
     pub fn answered(status: u16, detail: &ErrorDetail) -> Failure {
         let mut text = format!("({}) {}", printable(&detail.code), message(&detail.message));
         for part in &detail.details {
@@ -91,96 +91,96 @@ impl Failure {
         }
         let mut failure = match status {
             404 => Failure::not_found(text),
-            // About who asks, or when: not about what was asked for.
+            // These depend on the caller or on the time, not on the content of the request.
             401 | 403 => Failure::error(text),
             408 | 429 => Failure::error(text).passing(),
             400..=499 => Failure::refused(text),
             _ => Failure::error(text).passing(),
         };
-        if let Failure::ReportedFailure(told) = &mut failure {
-            told.status = Some(status);
-            told.target.clone_from(&detail.target);
+        if let Failure::ReportedFailure(reported) = &mut failure {
+            reported.status = Some(status);
+            reported.target.clone_from(&detail.target);
         }
         failure
     }
 
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
-        if let Failure::ReportedFailure(told) = &mut self {
-            told.hint = Some(hint.into());
+        if let Failure::ReportedFailure(reported) = &mut self {
+            reported.hint = Some(hint.into());
         }
         self
     }
 
     #[must_use]
     pub fn passing(mut self) -> Failure {
-        if let Failure::ReportedFailure(told) = &mut self {
-            told.is_passing = true;
+        if let Failure::ReportedFailure(reported) = &mut self {
+            reported.is_passing = true;
         }
         self
     }
 
     pub fn is_passing(&self) -> bool {
-        matches!(self, Failure::ReportedFailure(told) if told.is_passing)
+        matches!(self, Failure::ReportedFailure(reported) if reported.is_passing)
     }
 
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Failure::ReportedFailure(told) if told.exit == NOT_FOUND)
+        matches!(self, Failure::ReportedFailure(reported) if reported.exit == NOT_FOUND)
     }
 
-    /// What it was about is not there, or not as it was any more.
+    /// The subject of the request does not exist, or has changed in the meantime.
     pub fn is_too_late(&self) -> bool {
-        matches!(self, Failure::ReportedFailure(told) if matches!(told.status, Some(404 | 409)))
+        matches!(self, Failure::ReportedFailure(reported) if matches!(reported.status, Some(404 | 409)))
     }
 
-    /// The server refused this property, and no other.
+    /// The server refused exactly this property.
     pub fn is_about(&self, property: &str) -> bool {
         let last = |target: &String| target.rsplit('.').next() == Some(property);
-        matches!(self, Failure::ReportedFailure(told) if told.target.as_ref().is_some_and(last))
+        matches!(self, Failure::ReportedFailure(reported) if reported.target.as_ref().is_some_and(last))
     }
 
     pub fn is_refused(&self) -> bool {
-        matches!(self, Failure::ReportedFailure(told) if told.exit == REFUSED)
+        matches!(self, Failure::ReportedFailure(reported) if reported.exit == REFUSED)
     }
 
     pub fn hinted(&self) -> Option<&str> {
         match self {
-            Failure::ReportedFailure(told) => told.hint.as_deref(),
+            Failure::ReportedFailure(reported) => reported.hint.as_deref(),
             Failure::OutputClosed | Failure::Interrupted => None,
         }
     }
 
-    /// Says it on standard error.
-    pub fn tell(&self) -> ExitCode {
+    /// Prints the message and the hint to standard error.
+    pub fn report(&self) -> ExitCode {
         match self {
             Failure::OutputClosed => ExitCode::SUCCESS,
             Failure::Interrupted => ExitCode::from(INTERRUPTED),
-            Failure::ReportedFailure(told) => {
+            Failure::ReportedFailure(reported) => {
                 let bold = |colour: AnsiColor| Style::new().bold().fg_color(Some(colour.into()));
                 let (red, cyan) = (bold(AnsiColor::Red), bold(AnsiColor::Cyan));
-                output::say(&format!("{red}error:{red:#} {}", told.message));
-                if let Some(hint) = &told.hint {
+                output::say(&format!("{red}error:{red:#} {}", reported.message));
+                if let Some(hint) = &reported.hint {
                     output::say(&format!("{cyan}hint:{cyan:#} {hint}"));
                 }
-                ExitCode::from(told.exit)
+                ExitCode::from(reported.exit)
             }
         }
     }
 }
 
-/// The message alone, for a line of talk about something that is tried again.
+/// The message alone, for a progress line about something that is retried.
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::OutputClosed => f.write_str("nobody reads the output"),
+            Failure::OutputClosed => f.write_str("the output was closed"),
             Failure::Interrupted => f.write_str("interrupted"),
-            Failure::ReportedFailure(told) => f.write_str(&told.message),
+            Failure::ReportedFailure(reported) => f.write_str(&reported.message),
         }
     }
 }
 
-/// What others wrote, made safe for a terminal and on one line: tabs and ends of lines are spaces, other control characters
-/// are marked.
+/// Makes foreign text safe for one line of a terminal: tabs and line ends become spaces, other control characters are
+/// marked.
 pub fn printable(text: &str) -> String {
     let safe = |c: char| match c {
         '\t' | '\n' | '\r' => ' ',
@@ -190,7 +190,7 @@ pub fn printable(text: &str) -> String {
     text.trim_end_matches(['\n', '\r']).chars().map(safe).collect()
 }
 
-/// The same with its lines and tabs. Lines after the first are set in, so that none can be taken for one of ours.
+/// The same, but keeps lines and tabs. Lines after the first are indented, so that none can pass for one of ours.
 pub fn message(text: &str) -> String {
     let line = |line: &str| -> String {
         let safe = |c: char| if is_command(c) && c != '\t' { '\u{fffd}' } else { c };
@@ -199,14 +199,14 @@ pub fn message(text: &str) -> String {
     text.trim_end().split('\n').map(line).collect::<Vec<_>>().join("\n  ")
 }
 
-/// A user's value in a message: printable, quoted and not too long.
+/// A user's value for a message: printable, quoted and not too long.
 pub fn quoted(value: &str) -> String {
-    // Inside of quotes a space would be another value.
+    // Inside quotes, a space would make it look like another value.
     let escaped = value.replace('\n', "\\n").replace('\t', "\\t").replace('\r', "\\r");
     format!("'{}'", cut(&escaped, SHOWN_CHARS_MAX))
 }
 
-/// A parser's words about what a user wrote, or a part of that: printable and not too long.
+/// A parser's message about user input, or a part of one: printable and not too long.
 pub fn brief(words: &str) -> String {
     cut(words, WORDS_CHARS_MAX)
 }
@@ -225,7 +225,7 @@ mod tests {
 
     fn exit_of(failure: &Failure) -> u8 {
         match failure {
-            Failure::ReportedFailure(told) => told.exit,
+            Failure::ReportedFailure(reported) => reported.exit,
             Failure::OutputClosed => 0,
             Failure::Interrupted => INTERRUPTED,
         }

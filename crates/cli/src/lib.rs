@@ -1,14 +1,13 @@
-//! The one shipped binary: the server, a node's agent, and every command of a user. It is a library for the sake of
-//! `fuzz`, which wants to call its parsers ([`inputs`]); `main.rs` adds the allocator.
+//! The one shipped binary: the server, the agent of a node, and every user command. It is a library so that `fuzz` can
+//! call its parsers ([`inputs`]); `main.rs` only adds the allocator.
 //!
-//! A command reads its flags, finds the server by its state directory, and speaks to it as any of Azure's
-//! clients would; it has no door of its own. Standard output carries data and nothing else, standard error
-//! carries all talk, and the exit code says what happened: 0 done, 1 an error, 2 refused as it was asked
-//! for, 3 not found.
+//! A command parses its flags, finds the server through its state directory, and talks to it as any Azure client would;
+//! there is no private API. Standard output carries data only, everything else goes to standard error, and the exit code
+//! tells the outcome: 0 success, 1 error, 2 invalid input, 3 not found.
 //!
-//! * [`failure`]: how a command ends badly; [`output`]: where everything that is printed goes;
-//! * [`defaults`], [`scope`]: which workspace a command is about;
-//! * [`server_location`], [`client`], [`operation`]: finding the server, asking it, waiting for what takes long;
+//! * [`failure`]: how a command fails; [`output`]: all printing;
+//! * [`defaults`], [`scope`]: which workspace a command acts on;
+//! * [`server_location`], [`client`], [`operation`]: find the server, send requests, wait for long-running operations;
 //! * one module per command or group of commands.
 
 mod account;
@@ -82,7 +81,7 @@ pub use crate::failure::Failure;
 #[command(
     name = "muster",
     version,
-    after_help = "Exit codes: 0 done, 1 error, 2 refused input, 3 not found."
+    after_help = "Exit codes: 0 success, 1 error, 2 invalid input, 3 not found."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -150,25 +149,25 @@ enum Command {
     Launcher(launcher::Args),
 }
 
-/// Does what the command line says.
+/// Runs the command that is given on the command line.
 pub fn main() -> ExitCode {
     completion::answer(Cli::command);
     if let Err(failure) = refuse_unserved(std::env::args().nth(1).as_deref()) {
-        return failure.tell();
+        return failure.report();
     }
     let command = Cli::parse().command;
     match command {
-        // It reads its configuration before it logs.
+        // A server reads its configuration before it sets up logging.
         Command::Up(_) | Command::Serve(_) => copies::hurry(),
         _ => logging::start(),
     }
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.tell(),
+        Err(failure) => failure.report(),
     }
 }
 
-/// az's words for what this version does not have.
+/// Refuses `az` commands that this version does not have, and names the alternative.
 fn refuse_unserved(noun: Option<&str>) -> CliResult {
     match noun.and_then(Unserved::of_noun) {
         Some(thing) => Err(Failure::refused(thing.sentence()).hint(thing.instead)),
@@ -220,7 +219,7 @@ fn run(command: Command) -> CliResult {
     }
 }
 
-/// One thread is enough for a client, and is there at once.
+/// A client needs only one thread, and a single-threaded runtime starts fastest.
 fn block_on<T>(command: impl Future<Output = CliResult<T>>) -> CliResult<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
@@ -238,7 +237,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Every command that does something, with the words that lead to it.
+    /// Every command without subcommands, with its full path.
     fn leaves() -> Vec<(String, clap::Command)> {
         fn walk(command: clap::Command, path: String, leaves: &mut Vec<(String, clap::Command)>) {
             if !command.has_subcommands() {
@@ -261,7 +260,7 @@ mod tests {
         text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
-    /// Whatever prints or keeps a key, or lets somebody do more than before.
+    /// Commands that print or store a key, or that extend a user's permissions.
     const EXPOSING: [&str; 10] = [
         "muster backup",
         "muster env",
@@ -285,16 +284,16 @@ mod tests {
             let first = words.next().unwrap_or_default();
             let is_known = ["Read-only", "Mutating", "Destructive"].contains(&first);
             let rest: Vec<&str> = words.collect();
-            let is_told = rest.iter().all(|word| ["costs money", "exposes"].contains(word));
-            assert!(is_known && is_told, "{path} ends with {last:?}");
+            let is_valid = rest.iter().all(|word| ["costs money", "exposes"].contains(word));
+            assert!(is_known && is_valid, "{path} ends with {last:?}");
             assert_eq!(EXPOSING.contains(&path.as_str()), rest.contains(&"exposes"), "{path}");
         }
     }
 
-    /// What changes something on a server can be tried first, unless it is always refused.
+    /// Every command that changes something on a server has a dry run, unless it is always refused.
     #[test]
     fn whatever_changes_something_has_a_dry_run() {
-        // These run or end a server or a node themselves, or write files of their user only.
+        // These run or stop a server or a node, or only write files of the current user.
         let own = [
             "muster backup",
             "muster restore",
@@ -324,7 +323,7 @@ mod tests {
     /// `muster job show NAME` and `muster job show --name NAME` are the same.
     #[test]
     fn every_name_can_be_given_alone_and_behind_a_flag() {
-        // Here the flag names what the command makes or restricts, not what it is about.
+        // Here the flag names what the command creates or restricts, not its subject.
         let other = ["muster host token", "muster agent", "muster launcher"];
         let mut both = 0;
         for (path, command) in leaves() {
@@ -343,7 +342,7 @@ mod tests {
         assert!(both > 60, "{both} commands take a name");
     }
 
-    /// One file per command. `MUSTER_GOLDEN=write` writes them anew: look at the difference then.
+    /// One file per command. `MUSTER_GOLDEN=write` rewrites them; review the difference afterwards.
     #[test]
     fn the_help_of_every_command_is_as_it_was() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/golden/help");
@@ -355,7 +354,7 @@ mod tests {
                 std::fs::write(&file, &help).unwrap();
             }
             let before = std::fs::read_to_string(&file).unwrap_or_default();
-            assert_eq!(help, before, "{path}: if it is meant so, MUSTER_GOLDEN=write");
+            assert_eq!(help, before, "{path}: if this is intended, run with MUSTER_GOLDEN=write");
         }
     }
 }

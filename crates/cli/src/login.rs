@@ -1,8 +1,8 @@
-//! `muster login` and `muster logout`, in az's words: who later commands act as, and on which server.
+//! `muster login` and `muster logout`, as in az: which user later commands act as, and on which server.
 //!
-//! A login is one file of its user's: the server's address, its key, and where its CA is. It is for the server that was
-//! found when it was made, and for no other: a variable or a flag that leads elsewhere does not take the key
-//! along.
+//! A login is one file in the user's configuration directory, with the server's address, the key, and the path of the
+//! CA. It applies only to the server that was found at login: the key is never sent to another server that a variable
+//! or a flag selects.
 
 use std::io::{BufRead as _, IsTerminal as _, Stdin};
 use std::path::{Path, PathBuf};
@@ -22,45 +22,45 @@ use crate::server_location::{self, StateDirArg};
 
 const FILE: &str = "login.json";
 
-/// Keep who you are, for later commands
+/// Sign in and save the credentials
 ///
-/// Without a flag it asks for your key, which an owner made with `muster user create`, and does not show what you type.
+/// Without flags, it asks for your key, which an owner creates with `muster user create`, and does not echo it.
 ///
-/// The server is the one that other commands would use: of the state directory, or of MUSTER_URL and
+/// The server is the one that other commands would use: from the state directory, or from MUSTER_URL and
 /// MUSTER_CA_FILE.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("how").args(["identity", "service_principal"]),
-    after_help = "Mutating, exposes: keeps the key in login.json of the configuration directory, for this user only."
+    after_help = "Mutating, exposes: saves the key to login.json in the configuration directory, readable only by this user."
 )]
 pub struct Args {
-    /// With the key at hand: MUSTER_API_KEY, or the owner's in the state directory
+    /// Use the available key: MUSTER_API_KEY, or the owner's from the state directory
     #[arg(long)]
     identity: bool,
-    /// As a service principal, with its client id and secret
+    /// Sign in as a service principal, with its client id and secret
     #[arg(long, requires_all = ["username", "password"])]
     service_principal: bool,
-    /// Who you are: your name, or for a service principal its client id, which is its object id in `muster user list`
+    /// Your user name, or for a service principal its client id (the object id in `muster user list`)
     #[arg(short, long, value_name = "ID", conflicts_with = "identity")]
     username: Option<String>,
-    /// The key; "-" reads it from standard input, where no list of processes shows it [default: ask for it]
+    /// Key; "-" reads it from standard input, so that it is not in the process list [default: prompt]
     #[arg(short, long, value_name = "SECRET", conflicts_with = "identity")]
     password: Option<String>,
-    /// Any: a server has one tenant [az's flag, of no effect]
+    /// Ignored: a server has only one tenant [accepted for compatibility with az]
     #[arg(short, long, value_name = "TENANT")]
     tenant: Option<String>,
     #[command(flatten)]
     place: StateDirArg,
 }
 
-/// Forget who you are: commands use the state directory or the variables again
+/// Sign out: delete the saved credentials
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Mutating: removes login.json of the configuration directory. The key stays valid."
+    after_help = "Mutating: removes login.json from the configuration directory. The key remains valid."
 )]
 pub struct LogoutArgs {}
 
-/// The file's content.
+/// The content of the login file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Login {
@@ -70,12 +70,12 @@ pub struct Login {
 }
 
 impl Login {
-    /// Where the file is, or would be.
+    /// The path of the login file, whether or not it exists.
     pub fn path() -> CliResult<PathBuf> {
         Ok(defaults::path()?.with_file_name(FILE))
     }
 
-    /// None without a login, or without a place for one.
+    /// Returns `None` if there is no login, or no directory for one.
     pub fn read() -> CliResult<Option<Login>> {
         let Ok(path) = Login::path() else { return Ok(None) };
         let content = files::read_private(&path).map_err(|why| Failure::of(&why))?;
@@ -97,7 +97,7 @@ impl Login {
         files::write(path, &self.text(), files::PRIVATE).map_err(|why| Failure::of(&why))
     }
 
-    /// The file's content.
+    /// The login as the bytes of its file.
     pub fn text(&self) -> Vec<u8> {
         let mut text = serde_json::to_vec_pretty(self).expect("plain fields");
         text.push(b'\n');
@@ -115,17 +115,17 @@ pub async fn run(args: &Args) -> CliResult {
     let (url, key, ca_pem) = (server.url.clone(), server.key.clone(), server.ca_pem.clone());
     let client = Client::connect(server).await?;
     let me: MeDocument = client.get(&Route::Access(AccessRoute::Me)).await?;
-    // A program is known by its id alone.
+    // A service principal is identified by its id alone.
     let is_name = |wanted: &str| !args.service_principal && wanted.eq_ignore_ascii_case(&me.name);
     let is_same = |wanted: &str| wanted.eq_ignore_ascii_case(&me.object_id) || is_name(wanted);
     if let Some(wanted) = args.username.as_deref().filter(|wanted| !is_same(wanted)) {
         return Err(Failure::error(format!(
-            "the key is not that of {}, so nothing was kept",
+            "the key does not belong to {}; nothing was saved",
             quoted(wanted)
         ))
         .hint("a service principal's client id is its object id in `muster user list`"));
     }
-    // A copy, as the state directory may be another's, or go.
+    // The CA is copied because the state directory may belong to another user or be deleted.
     let ca_file = server_location::own_dir(&url)?.join("ca.pem");
     files::write(&ca_file, &ca_pem, files::PUBLIC).map_err(|why| Failure::of(&why))?;
     let login = Login { url, key, ca_file };
@@ -143,22 +143,22 @@ pub async fn run(args: &Args) -> CliResult {
 pub fn log_out(_: &LogoutArgs) -> CliResult {
     let path = Login::path()?;
     if !path.exists() {
-        output::say("there is no login");
+        output::say("not logged in");
         return Ok(());
     }
     files::remove(&path).map_err(|why| Failure::of(&why))?;
-    output::say(&format!("the login is gone from {}", path.display()));
+    output::say(&format!("logged out: removed {}", path.display()));
     Ok(())
 }
 
-/// What a terminal shows while the key is typed is nothing.
+/// Reads the key; a terminal does not echo it.
 fn ask_for_key() -> CliResult<String> {
-    const HOW: &str = "an owner makes a key with `muster user create --name NAME`; who owns the state directory needs none: \
-                       muster login --identity";
+    const HOW: &str = "an owner creates a key with `muster user create --name NAME`; the owner of the state directory needs \
+                       none: muster login --identity";
     let stdin = std::io::stdin();
     let hidden = match stdin.is_terminal() {
         true => {
-            output::say(&format!("paste your key, which is not shown ({HOW})"));
+            output::say(&format!("paste your key; it is not displayed ({HOW})"));
             Some(Hidden::begin(&stdin)?)
         }
         false => None,
@@ -166,12 +166,12 @@ fn ask_for_key() -> CliResult<String> {
     let key = secret_of("-")?;
     drop(hidden);
     if key.is_empty() {
-        return Err(Failure::refused("no key was given, so nothing was kept").hint(HOW));
+        return Err(Failure::refused("no key was given; nothing was saved").hint(HOW));
     }
     Ok(key)
 }
 
-/// A terminal that does not echo, until it is dropped.
+/// Turns off the terminal's echo until it is dropped.
 struct Hidden<'t> {
     stdin: &'t Stdin,
     before: Termios,
@@ -179,7 +179,7 @@ struct Hidden<'t> {
 
 impl Hidden<'_> {
     fn begin(stdin: &Stdin) -> CliResult<Hidden<'_>> {
-        let failed = |why| Failure::error(format!("cannot hide what is typed: {why}"));
+        let failed = |why| Failure::error(format!("cannot turn off the terminal's echo: {why}"));
         let before = tcgetattr(stdin).map_err(failed)?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO);
@@ -190,7 +190,7 @@ impl Hidden<'_> {
 
 impl Drop for Hidden<'_> {
     fn drop(&mut self) {
-        // There is nobody to tell that it failed, and nothing else to try.
+        // A failure here cannot be reported, and there is no alternative.
         let _ = tcsetattr(self.stdin, OptionalActions::Now, &self.before);
     }
 }

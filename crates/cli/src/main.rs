@@ -1,8 +1,8 @@
-//! `muster`: see the library.
+//! The `muster` binary; everything is in the library.
 
 use std::process::ExitCode;
 
-/// Decisions allocate much and briefly: with the system's allocator a start with many jobs takes twice as long.
+/// Decisions allocate a lot for short times; with the system allocator, starting with many jobs takes twice as long.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

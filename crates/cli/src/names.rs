@@ -1,4 +1,4 @@
-//! The name of what a command is about, in both forms: alone (`muster job show NAME`), and behind a flag as az has it
+//! The name that a command is about, in both forms: as an argument (`muster job show NAME`) and as az's flag
 //! (`muster job show --name NAME`, `-n NAME`).
 
 use std::marker::PhantomData;
@@ -8,41 +8,41 @@ use clap::{Arg, ArgGroup, ArgMatches, Command, FromArgMatches};
 
 use crate::{asset, complete, values};
 
-/// The group of both forms. Other arguments refer to it with `requires`, `conflicts_with` and the like.
+/// The argument group that contains both forms. Other arguments refer to it with `requires`, `conflicts_with` and so on.
 const GROUP: &str = "name";
 const ALONE: &str = "name_alone";
 const FLAG: &str = "name_flag";
 
-/// What is named.
+/// The kind of thing that a name refers to.
 pub trait Subject: 'static {
     const HELP: &'static str;
     const VALUE: &'static str = "NAME";
-    /// Another argument that can take the name's place: the command needs one of both.
+    /// Another argument that can replace the name; the command needs one of the two.
     const INSTEAD: Option<&'static str> = None;
 
     fn parse(text: &str) -> Result<String, String> {
         values::name(text)
     }
 
-    /// What both forms have besides.
+    /// Adds settings to both forms.
     fn both(arg: Arg) -> Arg {
         arg
     }
 
-    /// What the flag has besides.
+    /// Adds settings to the flag only.
     fn flag(arg: Arg) -> Arg {
         arg
     }
 }
 
-/// A name that must be given.
+/// A required name.
 #[derive(Debug)]
 pub struct Name<S> {
     value: String,
     subject: PhantomData<S>,
 }
 
-/// A name that may be left out.
+/// An optional name.
 #[derive(Debug)]
 pub struct MaybeName<S> {
     value: Option<String>,
@@ -94,7 +94,7 @@ fn add<S: Subject>(command: Command, is_required: bool) -> Command {
     if let Some(other) = S::INSTEAD {
         alone = alone.required_unless_present_any([FLAG, other]);
     }
-    let flag = arg(FLAG).short('n').long("name").help("The same, as az has it");
+    let flag = arg(FLAG).short('n').long("name").help(format!("Same as {}", S::VALUE));
     let group = ArgGroup::new(GROUP).args([ALONE, FLAG]).required(is_required);
     command.arg(alone).arg(S::flag(flag)).group(group)
 }
@@ -148,7 +148,7 @@ impl<S: Subject> FromArgMatches for MaybeName<S> {
     }
 }
 
-/// A subject whose names are like any others.
+/// Declares subjects that need nothing but a help text.
 macro_rules! subjects {
     ($($(#[$doc:meta])* $name:ident, $help:literal $(, $completer:path)?;)*) => {$(
         $(#[$doc])*
@@ -165,26 +165,27 @@ macro_rules! subjects {
 }
 
 subjects! {
-    Job, "The job's name", complete::jobs;
-    NewJob, "The job's name, unique in its workspace [default: made up]";
-    Compute, "The name of the cluster or instance", complete::computes;
-    WatchedCompute, "Only this cluster or instance", complete::computes;
-    Waiting, "The name of a job, or else of a cluster";
-    User, "The user's name", complete::users;
-    NewLock, "The lock's name";
-    Lock, "The lock's name", complete::locks;
-    Role, "Only the one of this name";
-    Quota, "The VM family, TotalDedicatedCores or TotalLowPriorityCores";
-    Datastore, "The datastore's name";
-    ListedResource, "Only those of this name; a cluster's has its workspace's in front: WORKSPACE/CLUSTER";
+    Job, "Name of the job", complete::jobs;
+    NewJob, "Name of the job, unique in its workspace [default: generated]";
+    Compute, "Name of the cluster or compute instance", complete::computes;
+    WatchedCompute, "Show only this cluster or compute instance", complete::computes;
+    Waiting, "Name of a job or a cluster; a job takes precedence";
+    User, "Name of the user", complete::users;
+    NewLock, "Name of the lock";
+    Lock, "Name of the lock", complete::locks;
+    Role, "Show only the role with this name";
+    Quota, "VM family, TotalDedicatedCores or TotalLowPriorityCores";
+    Datastore, "Name of the datastore";
+    ListedResource, "List only resources with this name; for a cluster, WORKSPACE/CLUSTER";
 }
 
-/// A cluster or instance that may be in a file.
+/// A cluster or compute instance whose name may be in a file.
 #[derive(Debug)]
 pub enum NewCompute {}
 
 impl Subject for NewCompute {
-    const HELP: &'static str = "Its name; may be in the file";
+    const HELP: &'static str =
+        "Name of the cluster or compute instance; can be in the file instead";
     const INSTEAD: Option<&'static str> = Some("file");
 
     fn both(arg: Arg) -> Arg {
@@ -192,12 +193,12 @@ impl Subject for NewCompute {
     }
 }
 
-/// A cluster, under the flag's second name too.
+/// A cluster, whose flag has a second name.
 #[derive(Debug)]
 pub enum Cluster {}
 
 impl Subject for Cluster {
-    const HELP: &'static str = "The name of the cluster";
+    const HELP: &'static str = "Name of the cluster";
 
     fn both(arg: Arg) -> Arg {
         arg.add(complete::computes())
@@ -208,12 +209,12 @@ impl Subject for Cluster {
     }
 }
 
-/// A datastore that may be in a file.
+/// A datastore whose name may be in a file.
 #[derive(Debug)]
 pub enum NewDatastore {}
 
 impl Subject for NewDatastore {
-    const HELP: &'static str = "The datastore's name; may be in the file";
+    const HELP: &'static str = "Name of the datastore; can be in the file instead";
     const INSTEAD: Option<&'static str> = Some("file");
 }
 
@@ -222,19 +223,19 @@ impl Subject for NewDatastore {
 pub enum Asset {}
 
 impl Subject for Asset {
-    const HELP: &'static str = "The name";
+    const HELP: &'static str = "Name of the asset";
 
     fn parse(text: &str) -> Result<String, String> {
         asset::parse_name(text)
     }
 }
 
-/// An asset that is made, and whose name may be in a file.
+/// An asset to be created, whose name may be in a file.
 #[derive(Debug)]
 pub enum NewAsset {}
 
 impl Subject for NewAsset {
-    const HELP: &'static str = "Its name; may be in the file";
+    const HELP: &'static str = "Name of the asset; can be in the file instead";
 
     fn parse(text: &str) -> Result<String, String> {
         asset::parse_name(text)
@@ -246,32 +247,31 @@ impl Subject for NewAsset {
 pub enum ListedAsset {}
 
 impl Subject for ListedAsset {
-    const HELP: &'static str = "The versions of this name, instead of all names";
+    const HELP: &'static str = "List the versions of the asset with this name";
 
     fn parse(text: &str) -> Result<String, String> {
         asset::parse_name(text)
     }
 }
 
-/// A resource that is shown by its type and name.
+/// A resource that is selected by its type and name.
 #[derive(Debug)]
 pub enum Resource {}
 
 impl Subject for Resource {
-    const HELP: &'static str =
-        "Its name; a cluster's is WORKSPACE/CLUSTER, unless --parent names the workspace";
+    const HELP: &'static str = "Name of the resource; for a cluster, WORKSPACE/CLUSTER unless --parent names the workspace";
 
     fn both(arg: Arg) -> Arg {
         arg.requires("resource_type")
     }
 }
 
-/// A resource group, whose flag is also the one that every other command has.
+/// A resource group. Its flag `-g` is the one that all other commands have.
 #[derive(Debug)]
 pub enum Group {}
 
 impl Subject for Group {
-    const HELP: &'static str = "The resource group's name";
+    const HELP: &'static str = "Name of the resource group";
 
     fn both(arg: Arg) -> Arg {
         arg.add(complete::groups())
@@ -282,23 +282,23 @@ impl Subject for Group {
     }
 }
 
-/// A workspace, whose name can also be given as everywhere else.
+/// A workspace, whose name can also be given with `-w`, as for other commands.
 #[derive(Debug)]
 pub enum Workspace {}
 
 impl Subject for Workspace {
-    const HELP: &'static str = "The workspace's name, as --workspace-name";
+    const HELP: &'static str = "Name of the workspace; same as --workspace-name";
 
     fn both(arg: Arg) -> Arg {
         arg.conflicts_with("workspace_name").add(complete::workspaces())
     }
 }
 
-/// A machine that nodes are made on.
+/// A host on which nodes run.
 #[derive(Debug)]
 pub enum Host {}
 
 impl Subject for Host {
-    const HELP: &'static str = "The host's name; `local` is the server's own machine";
+    const HELP: &'static str = "Name of the host; `local` is the server's own host";
     const VALUE: &'static str = "HOST";
 }

@@ -1,11 +1,11 @@
-//! A word for whoever misspelt a name.
+//! Suggestions for misspelt names.
 
 use muster_wire::{AccessRoute, AssetRoute, GovernanceRoute, HistoryRoute, Manager, Route};
 
-/// From 0 to 1. Below it a guess is more often wrong than right; "cpu" and "cpu-cluster" are at 0.83.
+/// From 0 to 1. Below this a suggestion is wrong more often than right; "cpu" and "cpu-cluster" are at 0.83.
 const LIKENESS_MIN: f64 = 0.8;
 
-/// Where the names are listed among which the route's own should have been, and that name.
+/// The route that lists the names among which the given route's name belongs, and that name.
 pub fn listing(route: &Route) -> Option<(Route, &str)> {
     match route {
         Route::Compute { workspace, name }

@@ -1,4 +1,4 @@
-//! Which workspace a command is about: az's flags, what was set for them, and a default where az has none.
+//! Which workspace a command acts on: az's flags, the configured defaults, and a fallback where az has none.
 
 use muster_core::model::WorkspaceKey;
 
@@ -17,10 +17,10 @@ const DEFAULT_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Where")]
 pub struct Scope {
-    /// The resource group [default: as configured, or "default"]
+    /// Resource group [default: as configured, or "default"]
     #[arg(short = 'g', long, value_name = "NAME", value_parser = values::name, add = complete::groups())]
     resource_group: Option<String>,
-    /// The workspace; with `muster up` the first use makes it [default: as configured, or "default"]
+    /// Workspace; `muster up` creates it on first use [default: as configured, or "default"]
     #[arg(short = 'w', long, value_name = "NAME", value_parser = values::name,
           add = complete::workspaces())]
     workspace_name: Option<String>,
@@ -28,11 +28,11 @@ pub struct Scope {
     subscription: SubscriptionScope,
 }
 
-/// For what is in a resource group, or in none, but in no workspace.
+/// The scope of resources that are in a resource group or a subscription, but not in a workspace.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Where")]
 pub struct GroupScope {
-    /// The resource group [default: as configured, or the whole subscription]
+    /// Resource group [default: as configured, or the whole subscription]
     #[arg(short = 'g', long, value_name = "NAME", value_parser = values::name, add = complete::groups())]
     resource_group: Option<String>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub struct GroupScope {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Where")]
 pub struct SubscriptionScope {
-    /// The subscription's id [default: as configured, or zeros]
+    /// Id of the subscription [default: as configured, or all zeros]
     #[arg(long, value_name = "ID", value_parser = values::name)]
     subscription: Option<String>,
     #[command(flatten)]
@@ -55,7 +55,7 @@ impl SubscriptionScope {
         Ok(id.unwrap_or_else(|| DEFAULT_SUBSCRIPTION.to_owned()))
     }
 
-    /// The server, ready to be asked.
+    /// Returns a client for the server.
     pub async fn connect(&self) -> CliResult<Client> {
         Client::connect(self.place.find()?).await
     }
@@ -66,7 +66,7 @@ impl GroupScope {
         self.subscription.id()
     }
 
-    /// The resource group, if it was given or configured.
+    /// The resource group, if one was given or configured.
     pub fn group(&self) -> CliResult<Option<String>> {
         Setting::Group.value(self.resource_group.as_deref())
     }
@@ -88,18 +88,18 @@ impl Scope {
         Ok(WorkspaceKey::new(&subscription, &group, &name))
     }
 
-    /// The resource group, if it was given or configured.
+    /// The resource group, if one was given or configured.
     pub fn group(&self) -> CliResult<Option<String>> {
         Setting::Group.value(self.resource_group.as_deref())
     }
 
-    /// The resource group, if its flag was given.
+    /// The resource group, if the flag was given.
     pub fn group_given(&self) -> Option<&str> {
         self.resource_group.as_deref()
     }
 
-    /// As [`Scope::workspace`], for a command that changes something there: it says where, for a forgotten
-    /// variable or default may lead elsewhere than its user thinks.
+    /// Like [`Scope::workspace`], for a command that changes something: it also prints the workspace, because a
+    /// forgotten variable or default may not be the one that the user has in mind.
     pub fn workspace_to_change(&self) -> CliResult<WorkspaceKey> {
         let workspace = self.workspace()?;
         output::say(&format!(
@@ -111,7 +111,7 @@ impl Scope {
         Ok(workspace)
     }
 
-    /// What was given on the command line, to be put behind another command about the same place.
+    /// The scope flags that were given, to be appended to another command for the same workspace.
     pub fn flags(&self) -> String {
         let text = |value: &Option<String>| value.as_deref().map(shell_quoted);
         let given = [
@@ -124,7 +124,7 @@ impl Scope {
         given.map(|(flag, value)| format!(" {flag} {value}")).collect()
     }
 
-    /// The server, ready to be asked.
+    /// Returns a client for the server.
     pub async fn connect(&self) -> CliResult<Client> {
         self.subscription.connect().await
     }

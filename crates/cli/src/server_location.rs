@@ -1,8 +1,8 @@
-//! Finding the server: by the directory in which it keeps its state, and which only its owner can read; or, for
-//! everybody else, by its address and a key of their own, from variables or from `muster login`.
+//! Finding the server: through its state directory, which only its owner can read, or, for all other users, through its
+//! address and their own key, from environment variables or from `muster login`.
 //!
-//! A flag or a variable says which server; without any, the login does. The login's key is used wherever the
-//! server is the login's, unless MUSTER_API_KEY says otherwise.
+//! A flag or a variable selects the server; without either, the login does. The login's key is used whenever the selected
+//! server is the login's, unless MUSTER_API_KEY is set.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,7 +18,7 @@ use crate::login::Login;
 use crate::server_process;
 
 const VARIABLE: &str = "MUSTER_STATE_DIR";
-/// The three that say where a server is without its directory.
+/// The three variables that describe a server without its state directory.
 const URL_VARIABLE: &str = "MUSTER_URL";
 const KEY_VARIABLE: &str = "MUSTER_API_KEY";
 const CA_VARIABLE: &str = "MUSTER_CA_FILE";
@@ -27,29 +27,29 @@ const FILE_BYTES_MAX: u64 = 2 << 20;
 
 #[derive(Debug, clap::Args)]
 pub struct StateDirArg {
-    /// Where the server keeps its state
+    /// State directory of the server
     /// [default: $MUSTER_STATE_DIR, $XDG_STATE_HOME/muster or ~/.local/state/muster]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
-/// A server, and what it takes to speak to it.
+/// A server, and what is needed to connect to it.
 pub struct Server {
-    /// Only where it was found by its directory.
+    /// Set only if the server was found through its state directory.
     pub dir: Option<StateDir>,
     pub url: String,
     pub key: String,
     pub ca_pem: Vec<u8>,
-    /// Our CA alone: what is added to a client's own list.
+    /// The server's CA alone, to be added to a client's own list.
     pub ca_file: PathBuf,
-    /// The public CAs and ours: what replaces a client's own list. The server writes one into its directory.
+    /// The public CAs and the server's, to replace a client's own list. The server writes this file into its directory.
     pub ca_bundle: Option<PathBuf>,
-    /// Where the key is from, for whoever must look.
+    /// Where the key comes from, for messages.
     pub key_source: String,
 }
 
 impl StateDirArg {
-    /// The directory, absolute; whether it exists is another question.
+    /// The absolute path of the directory, which may not exist.
     pub fn path(&self) -> CliResult<PathBuf> {
         let path = match &self.state_dir {
             Some(path) => path.clone(),
@@ -59,7 +59,7 @@ impl StateDirArg {
             .map_err(|why| Failure::error(format!("cannot find {}: {why}", path.display())))
     }
 
-    /// As [`path`](Self::path), for somebody with another home.
+    /// Like [`path`](Self::path), for a user with another home directory.
     pub fn path_for(&self, home: &Path) -> CliResult<PathBuf> {
         if self.state_dir.is_some() {
             return self.path();
@@ -71,8 +71,8 @@ impl StateDirArg {
         })
     }
 
-    /// As given on the command line, but absolute: the command that it is put into may be run elsewhere. A path that is not
-    /// UTF-8 is left to whoever reads the command.
+    /// As given on the command line, but absolute: the command that contains it may run in another directory. A path that
+    /// is not UTF-8 is left for the reader to correct.
     pub fn given(&self) -> Option<String> {
         let path = std::path::absolute(self.state_dir.as_deref()?).ok()?;
         path.to_str().map(str::to_owned)
@@ -86,7 +86,7 @@ impl StateDirArg {
         self.find_server(login, None)
     }
 
-    /// With this key instead of any other; `source` says where it is from.
+    /// Uses this key instead of any other; `source` names its origin in messages.
     pub fn find_with_key(&self, key: String, source: &'static str) -> CliResult<Server> {
         self.find_server(Login::read().unwrap_or_default(), Some((key, source)))
     }
@@ -117,7 +117,7 @@ impl StateDirArg {
         Ok(server)
     }
 
-    /// The server that commands talk to, where an address says which it is and not a directory; and what says so.
+    /// The server that commands use if it is selected by an address rather than a directory, and what selected it.
     pub fn find_by_address(&self) -> CliResult<Option<(Server, &'static str)>> {
         let (url, chosen_by) = match variable(URL_VARIABLE) {
             _ if self.state_dir.is_some() => return Ok(None),
@@ -130,7 +130,7 @@ impl StateDirArg {
         by_address(url, key, Login::read()?).map(|server| Some((server, chosen_by)))
     }
 
-    /// The server that runs for this directory now, with its owner's key, and its process.
+    /// The server that is running for this directory, with its owner's key, and its process.
     pub fn find_running(&self) -> CliResult<Option<(Server, u32)>> {
         let dir = self.dir()?;
         let Some(connection) = unless_never(dir.read_connection())? else { return Ok(None) };
@@ -138,7 +138,7 @@ impl StateDirArg {
         Ok(Some((self.find_by_directory()?, pid)))
     }
 
-    /// The directory, if nobody else could have written what is in it.
+    /// The directory, if no other user could have changed its content.
     fn dir(&self) -> CliResult<StateDir> {
         let dir = StateDir::new(&self.path()?);
         dir.check_unshared(caller_of_sudo()).map_err(|why| Failure::of(&why))?;
@@ -157,7 +157,7 @@ impl StateDirArg {
         })?;
         if !connection.url.starts_with("https://") {
             return Err(Failure::error(format!(
-                "{} names the address {}, which is not https; start the server again, it is written anew",
+                "{} contains the address {}, which is not https; restart the server, which writes the file again",
                 dir.connection_file().display(),
                 quoted(&connection.url)
             )));
@@ -166,7 +166,7 @@ impl StateDirArg {
         let key = String::from_utf8(read(&key_file)?).unwrap_or_default().trim_end().to_owned();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::error(format!(
-                "{} holds no key; restore it from a backup, or remove it and start the server again",
+                "{} contains no key; restore it from a backup, or remove it and restart the server",
                 key_file.display()
             )));
         }
@@ -187,18 +187,18 @@ impl StateDirArg {
     }
 }
 
-/// A server on another machine, or another user's. What is missing may be in the login, if it is for this one.
+/// A server on another machine, or of another user. Missing values come from the login if it is for this server.
 fn by_address(
     url: String,
     key: Option<(String, &'static str)>,
     login: Option<Login>,
 ) -> CliResult<Server> {
     let missing = |name: &str, what: &str| {
-        Failure::refused(format!("{URL_VARIABLE} is set, but {name} is not: it has to be {what}"))
+        Failure::refused(format!("{URL_VARIABLE} is set, but {name} is not; set it to {what}"))
     };
     if !url.starts_with("https://") {
         return Err(Failure::refused(format!(
-            "{URL_VARIABLE} is {}, which is no https address; write it as https://HOST:PORT",
+            "{URL_VARIABLE} is {}, which is not an https address; write it as https://HOST:PORT",
             quoted(&url)
         )));
     }
@@ -219,7 +219,7 @@ fn by_address(
     Ok(Server { dir: None, url, key, ca_pem, ca_file, ca_bundle: None, key_source })
 }
 
-/// A directory for what belongs to this server and this user, made if need be.
+/// A directory for files that belong to this server and this user; it is created if necessary.
 pub fn own_dir(url: &str) -> CliResult<PathBuf> {
     let dir = defaults::path()?.with_file_name("servers").join(file_name_of(url));
     files::ensure_dir(&dir).map_err(|why| Failure::of(&why))?;
@@ -232,7 +232,7 @@ pub fn file_name_of(url: &str) -> String {
     url.trim_start_matches("https://").chars().map(plain).collect()
 }
 
-/// What reading the directory came to, where no server at all is one of the answers.
+/// The result of reading the directory, where "no server" is one of the possibilities.
 fn unless_never<T>(read: Result<T, StateDirError>) -> CliResult<Option<T>> {
     match read {
         Ok(found) => Ok(Some(found)),
@@ -241,7 +241,7 @@ fn unless_never<T>(read: Result<T, StateDirError>) -> CliResult<Option<T>> {
     }
 }
 
-/// With `sudo` somebody uses what is their own.
+/// With `sudo`, the files of the calling user are accepted.
 fn caller_of_sudo() -> Option<u32> {
     variable("SUDO_UID").filter(|_| rustix::process::geteuid().is_root())?.parse().ok()
 }
@@ -250,12 +250,12 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// It goes into a header.
+/// The key is sent in a header, so it must be plain text.
 fn checked_key(key: String, source: &str) -> CliResult<String> {
     if key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(key);
     }
-    Err(Failure::refused(format!("{source} holds no key: keys are plain letters and digits")))
+    Err(Failure::refused(format!("{source} contains no key: keys are plain letters and digits")))
 }
 
 fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> CliResult<PathBuf> {
@@ -263,7 +263,7 @@ fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> CliResult<PathBuf
     if let Some(path) = set(VARIABLE) {
         return Ok(path);
     }
-    // A relative one is to be ignored, says the XDG specification.
+    // The XDG specification requires that relative paths be ignored.
     if let Some(path) = set("XDG_STATE_HOME").filter(|path| path.is_absolute()) {
         return Ok(path.join("muster"));
     }
@@ -280,7 +280,7 @@ fn read(path: &Path) -> CliResult<Vec<u8>> {
     File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut content)).map_err(
         |why| {
             Failure::error(format!("cannot read {}: {why}", path.display()))
-                .hint("start the server again, it makes what is missing: muster up, or muster serve if that is what it was started with")
+                .hint("restart the server, which creates missing files: use muster up, or muster serve if it was started with that")
         },
     )?;
     Ok(content)

@@ -1,5 +1,5 @@
-//! The process that serves a state directory. It is known by the lock that it holds, for which the kernel vouches: the
-//! number in `connection.json` may be another process's by now.
+//! The process that serves a state directory. It is identified by its lock on the directory, which the kernel guarantees:
+//! the process id in `connection.json` may have been reused by another process.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,31 +15,31 @@ use crate::env::shell_quoted;
 use crate::failure::{CliResult, Failure};
 use crate::server_location::Server;
 
-/// Which process holds the directory. `told` is the one that `connection.json` names: it counts where the file system
-/// calls its device by another name than the kernel's list of locks does.
+/// Which process holds the directory's lock. `recorded` is the process that `connection.json` names: it is used where the file
+/// system reports another device number than the kernel's list of locks.
 ///
-/// Taking the lock to see whether it is free would keep a server from starting.
-pub fn holder(dir: &StateDir, told: u32) -> Option<u32> {
+/// Taking the lock to see whether it is free could keep a server from starting.
+pub fn holder(dir: &StateDir, recorded: u32) -> Option<u32> {
     let lock = std::fs::metadata(dir.lock_file()).ok()?;
     let device = (rustix::fs::major(lock.dev()), rustix::fs::minor(lock.dev()));
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| holder_by(line, device, lock.ino(), told))
+    locks.lines().find_map(|line| holder_by(line, device, lock.ino(), recorded))
 }
 
-/// A line is `7: FLOCK ADVISORY WRITE 4321 08:01:1234 0 EOF`: after the kind the process, then device and inode. One that
-/// waits has an arrow before the kind.
-fn holder_by(line: &str, device: (u32, u32), inode: u64, told: u32) -> Option<u32> {
+/// A line is `7: FLOCK ADVISORY WRITE 4321 08:01:1234 0 EOF`: the process follows the kind, then device and inode. A waiting
+/// lock has an arrow before its kind.
+fn holder_by(line: &str, device: (u32, u32), inode: u64, recorded: u32) -> Option<u32> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
     let pid: u32 = pid.parse().ok().filter(|pid| *pid > 0)?;
     let mut place = place.split(':');
     let mut hexadecimal = || u32::from_str_radix(place.next()?, 16).ok();
     let found = (hexadecimal()?, hexadecimal()?);
-    let is_its = place.next()?.parse() == Ok(inode) && (found == device || pid == told);
+    let is_its = place.next()?.parse() == Ok(inode) && (found == device || pid == recorded);
     is_its.then_some(pid)
 }
 
-/// What a person types to start the server of this directory.
+/// The command with which a user starts the server of this directory.
 pub fn start_command(state_dir: &Path) -> String {
     let command = StateDir::new(state_dir).start_command();
     format!("{command} --state-dir {}", shell_quoted(&state_dir.to_string_lossy()))
@@ -48,7 +48,7 @@ pub fn start_command(state_dir: &Path) -> String {
 /// When a process was started, by the kernel's clock.
 pub fn started_at(pid: u32) -> Option<SystemTime> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything.
+    // The process name in brackets may contain any characters.
     let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
     let machine = std::fs::read_to_string("/proc/stat").ok()?;
     let boot: u64 = machine.lines().find_map(|line| line.strip_prefix("btime "))?.parse().ok()?;
@@ -56,14 +56,14 @@ pub fn started_at(pid: u32) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::from_secs(boot + seconds))
 }
 
-/// A handle of one process, which stays its own whatever becomes of its number.
+/// A handle to one process. It never refers to another process, even if the process id is reused.
 pub struct Running {
     pid: u32,
     handle: AsyncFd<OwnedFd>,
 }
 
 impl Running {
-    /// `None` if it has ended, or does not hold the directory any more.
+    /// Returns `None` if the process has ended or no longer holds the directory.
     pub fn open(dir: &StateDir, pid: u32) -> CliResult<Option<Running>> {
         let failed =
             |why: std::io::Error| Failure::error(format!("cannot watch process {pid}: {why}"));
@@ -73,34 +73,34 @@ impl Running {
             Err(rustix::io::Errno::SRCH) => return Ok(None),
             Err(why) => return Err(failed(why.into())),
         };
-        // Asked again now that the handle is open: before, the number could have changed hands.
+        // Checked again now that the handle is open: the process id could have been reused before.
         if holder(dir, pid) != Some(pid) {
             return Ok(None);
         }
-        // SAFETY: it is one descriptor, open until it is dropped and always the same one.
+        // SAFETY: the handle is one descriptor, which stays open and unchanged until it is dropped.
         let handle = unsafe { AsyncFd::register(handle) };
         Ok(Some(Running { pid, handle: handle.map_err(|why| failed(why.into()))? }))
     }
 
     pub fn signal(&self, signal: Signal) -> CliResult {
         match pidfd_send_signal(self.handle.get_ref(), signal) {
-            // It has ended just now.
+            // The process has just ended.
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(rustix::io::Errno::PERM) => Err(Failure::error(format!(
-                "the server (process {}) belongs to another user, who alone may stop it; use sudo",
+                "the server (process {}) belongs to another user, and only that user may stop it; use sudo",
                 self.pid
             ))),
             Err(why) => Err(Failure::error(format!("cannot signal process {}: {why}", self.pid))),
         }
     }
 
-    /// Whether it ends in time.
+    /// Whether the process ends in time.
     pub async fn ends(&self, within: Duration) -> bool {
         tokio::time::timeout(within, self.handle.readable()).await.is_ok_and(|ready| ready.is_ok())
     }
 }
 
-/// What a server says of itself, from its metrics.
+/// A server's key figures, from its metrics.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     pub version: String,
@@ -108,11 +108,11 @@ pub struct Figures {
     pub nodes: u64,
     pub jobs_running: u64,
     pub jobs_queued: u64,
-    /// What keeps its store from taking new work, by its code.
+    /// The code of what keeps the store from accepting new work.
     pub store_trouble: Option<String>,
 }
 
-/// Asks the server of a directory, with its owner's key.
+/// Queries the server of a directory, with its owner's key.
 pub async fn figures(server: &Server, within: Duration) -> Result<Figures, client::NoMetrics> {
     client::metrics(server, within).await.map(|page| read(&page))
 }
@@ -151,14 +151,14 @@ mod tests {
                      2: FLOCK  ADVISORY  WRITE 4321 08:1a:1234 0 EOF\n\
                      2: -> FLOCK  ADVISORY  WRITE 99 08:1a:1234 0 EOF\n\
                      3: FLOCK  ADVISORY  READ 55 08:1a:77 0 EOF\n";
-        let holder = |device, inode, told| {
-            locks.lines().find_map(|line| holder_by(line, device, inode, told))
+        let holder = |device, inode, recorded| {
+            locks.lines().find_map(|line| holder_by(line, device, inode, recorded))
         };
-        assert_eq!(holder((8, 26), 1234, 1), Some(4321), "whatever the file says");
-        assert_eq!(holder((0, 44), 1234, 4321), Some(4321), "a device by another name");
-        assert_eq!(holder((0, 44), 1234, 1), None, "another file of that number");
+        assert_eq!(holder((8, 26), 1234, 1), Some(4321), "the lock counts, not the file");
+        assert_eq!(holder((0, 44), 1234, 4321), Some(4321), "a device with another number");
+        assert_eq!(holder((0, 44), 1234, 1), None, "another file with that inode number");
         assert_eq!(holder((8, 26), 9, 77), None, "another kind of lock");
-        assert_eq!(holder((8, 26), 77, 55), None, "one that is shared");
+        assert_eq!(holder((8, 26), 77, 55), None, "a shared lock");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `muster status`: whether a server runs for a state directory, and how it does.
+//! `muster status`: whether a server is running, and its key figures.
 
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -17,18 +17,18 @@ use crate::output::{self, PrintForPeople};
 use crate::server_location::{Server, StateDirArg};
 use crate::{client, server_process};
 
-/// It is on this machine: one that takes longer does not respond.
+/// The server is on this machine: if it takes longer, it is not responding.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// Show whether a server is running, and how it is doing
+/// Show whether a server is running, and its key figures
 ///
-/// It is about the server that other commands talk to: of --state-dir, MUSTER_URL, MUSTER_STATE_DIR, `muster login` or the usual
-/// state directory, whichever comes first. The server of a directory is looked for on this machine and asked with the owner's
-/// key from there, so no account is needed. The first rows say which server it is, and what chose it.
+/// The server is the one that other commands use: from --state-dir, MUSTER_URL, MUSTER_STATE_DIR, `muster login` or the default
+/// state directory, in this order. The server of a state directory is looked for on this machine and queried with the owner's
+/// key from there, so no account is needed. The first rows show which server it is, and why it was chosen.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 it runs, 1 it does not respond, 3 no server runs for the state directory.\n\n\
+    after_help = "Exit codes: 0 the server is running, 1 it does not respond, 3 no server is running for the state directory.\n\n\
                         Read-only: changes nothing."
 )]
 pub struct Args {
@@ -49,11 +49,11 @@ enum State {
 #[derive(Debug, Serialize)]
 struct Status {
     state: State,
-    /// What says which server it is.
+    /// What determined the choice of the server.
     chosen_by: &'static str,
-    /// Of a server on this machine.
+    /// Only for a server on this machine.
     state_dir: Option<String>,
-    /// Of a server that runs.
+    /// Only for a server that is running.
     url: Option<String>,
     version: Option<String>,
     pid: Option<u32>,
@@ -64,19 +64,20 @@ struct Status {
     jobs_queued: Option<u64>,
     disk_free_bytes: Option<u64>,
     disk_bytes: Option<u64>,
-    /// What keeps the store from taking new work, if something does.
+    /// What keeps the store from accepting new work, if anything.
     store_trouble: Option<Trouble>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Trouble {
-    /// As in the reasons of `muster why`.
+    /// The same codes as in the reasons of `muster why`.
     code: String,
     message: String,
 }
 
 impl Trouble {
-    /// By the code that the server gives it, or a newer one. The disk is known of a server on this machine.
+    /// From the code that the server reports, which may be from a newer version. The disk is known only for a server on
+    /// this machine.
     fn of(code: &str, disk: Option<DiskSpace>) -> Trouble {
         let message = match (StoreTrouble::of_code(code).unwrap_or(StoreTrouble::Failing), disk) {
             (StoreTrouble::ShortOfSpace { .. }, Some(disk)) => {
@@ -91,7 +92,7 @@ impl Trouble {
 
 pub async fn run(args: &Args) -> CliResult {
     if let Some((server, chosen_by)) = args.place.find_by_address()? {
-        // The one on this machine can be looked at more closely.
+        // A server on this machine can be examined more closely.
         let here = args.place.find_running().ok().flatten();
         if here.is_none_or(|(here, _)| here.url != server.url) {
             return elsewhere(args, &server, chosen_by).await;
@@ -119,7 +120,8 @@ pub async fn run(args: &Args) -> CliResult {
     ended
 }
 
-/// A server that is known by its address only. Its figures are for keys that may read everything; that it answers is for all.
+/// A server that is known by its address only. Any key can check that it responds, but only keys with permission to read
+/// everything can see its figures.
 async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> CliResult {
     let mut status = Status { chosen_by, url: Some(server.url.clone()), ..nothing_known() };
     let is_ready = client::readiness(server, ANSWER_WITHIN).await;
@@ -132,7 +134,7 @@ async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> Cli
             Ok(())
         }
         (Ok(code), _) => {
-            let why = format!("it answers {code} when it is asked whether it is ready");
+            let why = format!("its readiness check returned {code}");
             ask(&mut status, None, Err(NoMetrics::Failed(why)))
         }
         (Err(why), _) => ask(&mut status, None, Err(NoMetrics::Failed(why))),
@@ -144,14 +146,14 @@ async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> Cli
 fn note_without_figures(why: &NoMetrics) -> String {
     match why {
         NoMetrics::NotAllowed(_) => {
-            format!("note: the server does not show its figures to this key: {why}")
+            format!("note: this key may not read the server's figures: {why}")
         }
-        NoMetrics::Failed(why) => format!("note: the server's figures cannot be read: {why}"),
+        NoMetrics::Failed(why) => format!("note: cannot read the server's figures: {why}"),
     }
 }
 
 fn look(path: &Path, disk: Option<DiskSpace>) -> Status {
-    // Also of a server that waits for space before it starts.
+    // The disk also matters for a server that waits for free space before it starts.
     let is_full = disk.is_some_and(|disk| disk.free_bytes < FREE_BYTES_MIN);
     let [space, ..] = StoreTrouble::KINDS;
     Status {
@@ -203,7 +205,7 @@ fn ask(
             status.state = State::NotResponding;
             let url = status.url.as_deref().unwrap_or_default();
             Err(Failure::error(format!("the server at {url} does not respond: {why}"))
-                .hint("see its log; `muster doctor` looks for what is wrong"))
+                .hint("look at its log, or run `muster doctor` to find out what is wrong"))
         }
     }
 }
@@ -248,7 +250,7 @@ mod tests {
         assert!(short.contains("5 MiB are free") && short.contains("until 64 MiB are"), "{short}");
         assert!(words("StoreReadOnly").contains("mount it again"));
         assert!(words("StoreOfTomorrow").contains("see the server's log"));
-        // Of a server that does not answer only the disk is known.
+        // For a server that does not respond, only the disk is known.
         let path = Path::new("/state");
         assert_eq!(look(path, Some(disk(5 << 20))).store_trouble, None);
         let full = look(path, Some(disk(900 << 10))).store_trouble.expect("it is full");
@@ -268,7 +270,7 @@ mod tests {
     fn only_a_refusal_is_blamed_on_the_key() {
         let refused = NoMetrics::NotAllowed(reqwest::StatusCode::FORBIDDEN);
         let said = note_without_figures(&refused);
-        assert!(said.contains("to this key") && said.contains("403"), "{said}");
+        assert!(said.contains("this key may not") && said.contains("403"), "{said}");
         let failed = NoMetrics::Failed("no answer within 3000 ms".to_owned());
         let said = note_without_figures(&failed);
         assert!(!said.contains("key") && said.ends_with(": no answer within 3000 ms"), "{said}");

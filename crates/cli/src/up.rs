@@ -1,4 +1,4 @@
-//! `muster up`: the server, in the foreground, for whoever started it.
+//! `muster up`: a server in the foreground for the user who started it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,24 +23,23 @@ use crate::logging::file::{LogFile, LogTarget};
 use crate::output;
 use crate::server_location::StateDirArg;
 
-/// The region of workspaces that are made on first use; clients show it, nothing depends on it.
+/// The region of workspaces that are created on first use. Clients display it; nothing depends on it.
 const LOCATION: &str = "eastus";
-/// vCPUs of a region where no quota was set, with `up`.
+/// The vCPU quota of a region for which none was set, with `up`.
 const CORES_OF_ONE: u64 = 100_000;
-/// With `serve`.
+/// The same, with `serve`.
 const CORES_OF_MANY: u64 = 10_000;
-/// What one workspace may store, unless that is set or the disk is small.
+/// How much one workspace may store, unless a limit is set or the disk is small.
 const STORAGE_BYTES: u64 = 1 << 40;
-/// How long a server that ends waits for a disk to take the end of its log.
+/// How long a server that is shutting down waits for the disk to accept the rest of its log.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(3);
-/// As long as nobody notices.
+/// Short enough not to be noticed.
 const HURRIED_LINES_WITHIN: Duration = Duration::from_millis(500);
 
-/// Start the server and keep it in the foreground
+/// Start a server in the foreground
 ///
-/// It listens for Azure's clients and for the other commands, makes nodes when jobs need them and lets them
-/// go when they are idle. Ctrl-C stops it; nodes and jobs go on for a while and are found again by the next
-/// start.
+/// It serves Azure's clients and the other commands, creates nodes when jobs need them and deletes them when they are
+/// idle. Ctrl-C stops it; nodes and their jobs keep running for a while, and the next start takes them over again.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Mutating: writes the state directory and starts processes on this machine."
@@ -50,14 +49,14 @@ pub struct Args {
     start: Start,
 }
 
-/// What every server is started with.
+/// The arguments with which every server is started.
 #[derive(Debug, clap::Args)]
 pub struct Start {
     #[command(flatten)]
     place: StateDirArg,
     #[command(flatten)]
     flags: config::Flags,
-    /// Take over a state directory that was started with the other of `muster up` and `muster serve`
+    /// Use a state directory that was started with the other command (`muster up` or `muster serve`)
     #[arg(long)]
     change_mode: bool,
 }
@@ -90,7 +89,7 @@ pub fn start(args: &Start, workspaces: Workspaces) -> CliResult {
         muster_server::run(server, move |ready| announce(ready, &told), signals.shutdown(talk))
             .await
             .map_err(|why| match &why {
-                // The user's own files, as they gave them.
+                // The user's own files, with the paths as given.
                 ServeError::Prices(_)
                 | ServeError::Certificate(_)
                 | ServeError::Table(_)
@@ -102,11 +101,11 @@ pub fn start(args: &Start, workspaces: Workspaces) -> CliResult {
     });
     if let Some(log) = &log {
         if let Err(failure) = &ended {
-            tracing::error!("the server has ended: {failure}");
+            tracing::error!("the server has stopped: {failure}");
         }
         log.flush(LAST_LINES_WITHIN);
     }
-    // Whatever some thread is still busy with, a large file's digest say, is of no use to anybody any more.
+    // Threads may still be busy, for example with the digest of a large file, but their results are no longer needed.
     runtime.shutdown_background();
     ended
 }
@@ -126,9 +125,10 @@ fn log_file(config: &Config) -> CliResult<Option<LogFile>> {
     opened.map(Some)
 }
 
-/// Root starts the server as somebody else, and keeps only what needs root. Returns if the server is to be root's.
+/// If root starts the server for another user, keeps only the root parts in this process. Returns if the server itself
+/// is to run as root.
 fn become_two(args: &Start) -> CliResult {
-    // Of what the server's own user can write, nothing decides what root does for it.
+    // Nothing that the server's user can write may decide what root does for it.
     let config = Config::settle(&args.flags, config::variable, Filed::default(), "warn")?;
     let caller = std::env::var("SUDO_UID").ok().filter(|uid| !uid.is_empty());
     let user = config.text("user").map(str::to_owned).or(caller);
@@ -140,7 +140,7 @@ fn become_two(args: &Start) -> CliResult {
     let state_dir = args.place.path_for(&account.home)?;
     let state_dir = std::path::absolute(&state_dir).unwrap_or(state_dir);
     let ended = launcher::split(&account, &state_dir, config.folders("node-folders"))?;
-    // The server has said everything there is to say.
+    // The server has already reported everything.
     std::process::exit(ended.code().unwrap_or(1));
 }
 
@@ -152,8 +152,8 @@ fn server_config(
     let listen = config.address("listen").expect("it has a default");
     if !listen.ip().is_loopback() && !config.is_on("trusted-users") {
         return Err(Failure::refused(format!(
-            "--listen {listen} lets other machines in, and the sandboxes around jobs are new; listen on 127.0.0.1, or \
-             add --trusted-users if you would let everyone who gets a key log in to this machine"
+            "--listen {listen} is reachable from other machines, and job sandboxes are new; listen on 127.0.0.1, or add \
+             --trusted-users if you would let everyone who gets a key log in to this machine"
         )));
     }
     let certificate = match (config.path("tls-cert"), config.path("tls-key")) {
@@ -163,7 +163,7 @@ fn server_config(
             let (here, missing) =
                 if one.is_some() { ("tls-cert", "tls-key") } else { ("tls-key", "tls-cert") };
             return Err(Failure::refused(format!(
-                "{here} is set, but {missing} is not; give both, or neither for a certificate of our own"
+                "{here} is set, but {missing} is not; set both, or neither to use Muster's own certificate"
             )));
         }
     };
@@ -204,7 +204,7 @@ fn server_config(
             blocks: seconds("block-lifetime-seconds"),
         },
         jobs_share: config.text("job-sandbox") == Some("shared"),
-        // One person may crowd their own machine; a machine of many keeps to what it has.
+        // A single user may overcommit their own machine; a shared machine stays within its capacity.
         over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
         cluster_names: cluster_names(config, workspaces),
         default_limits: default_limits(config, workspaces),
@@ -214,12 +214,12 @@ fn server_config(
         ),
         lease: Span::seconds(config.number("lease-seconds").expect("it has a default")),
         limits,
-        // One person may do what their own machine may; of many, not everyone.
+        // A single user may use everything on their own machine; on a shared one, not every user may.
         egress: config.switch("egress").unwrap_or(workspaces == Workspaces::OnFirstUse),
     })
 }
 
-/// Programs of one person call their clusters alike in every workspace; of many, Azure's rule.
+/// Programs of one person use the same cluster names in every workspace; for many users, Azure's rule applies.
 fn cluster_names(config: &Config, workspaces: Workspaces) -> ClusterNames {
     match config.text("cluster-names") {
         Some("workspace") => ClusterNames::UniqueInWorkspace,
@@ -229,13 +229,13 @@ fn cluster_names(config: &Config, workspaces: Workspaces) -> ClusterNames {
     }
 }
 
-/// One person's server has the machine's own limits; one for many stops slips before they take everything.
+/// The server of one person has the machine's limits only; a server for many stops mistakes before they use up everything.
 fn default_limits(config: &Config, workspaces: Workspaces) -> DefaultLimits {
     let usual = match workspaces {
         Workspaces::OnFirstUse => CORES_OF_ONE,
         Workspaces::ByHand => CORES_OF_MANY,
     };
-    // 0 is no limit.
+    // 0 means no limit.
     let limit = |key| Some(config.number(key).unwrap_or(usual)).filter(|limit| *limit > 0);
     DefaultLimits {
         region: limit("dedicated-cores"),
@@ -244,11 +244,11 @@ fn default_limits(config: &Config, workspaces: Workspaces) -> DefaultLimits {
     }
 }
 
-/// What one workspace may store if nothing else is set. Among many, no single one may fill the disk: the others could not keep
-/// what their jobs leave.
+/// How much one workspace may store if nothing is set. With many users, no single workspace may fill the disk: the others
+/// could then not store the outputs of their jobs.
 fn default_storage_bytes(workspaces: Workspaces, state_dir: &Path, is_elsewhere: bool) -> u64 {
     let disk = match workspaces {
-        // A first start makes the folder later.
+        // On the first start, the folder is created later.
         Workspaces::ByHand if !is_elsewhere => {
             state_dir.ancestors().find_map(|folder| DiskSpace::of(folder).ok())
         }
@@ -257,10 +257,10 @@ fn default_storage_bytes(workspaces: Workspaces, state_dir: &Path, is_elsewhere:
     disk.map_or(STORAGE_BYTES, |disk| STORAGE_BYTES.min(disk.bytes / 2))
 }
 
-/// What one user, one workspace and one address may take.
+/// The limits per user, per workspace and per address.
 fn limits(config: &Config, workspaces: Workspaces, state_dir: &Path) -> Limits {
     let count = |key| config.number(key).and_then(|count| u32::try_from(count).ok());
-    // 0 is no limit.
+    // 0 means no limit.
     let rate = |key| count(key).filter(|count| *count > 0);
     let storage_bytes = match config.number("workspace-storage-gb") {
         Some(gb) => (gb > 0).then_some(gb << 30),
@@ -282,7 +282,7 @@ fn limits(config: &Config, workspaces: Workspaces, state_dir: &Path) -> Limits {
     }
 }
 
-/// What is said to whoever started the server. A log of JSON has nothing between its lines.
+/// Messages to the user who started the server. They are left out if the log is JSON, so that it has only JSON lines.
 #[derive(Clone)]
 struct Talk {
     is_json: bool,
@@ -299,7 +299,7 @@ impl Talk {
     }
 }
 
-/// Both are listened to even where they were ignored, as SIGINT is for a shell's background commands.
+/// Both signals are handled even if they were ignored at the start, as SIGINT is for background commands of a shell.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -323,11 +323,11 @@ impl Signals {
         }
     }
 
-    /// The first signal asks the server to end. After that, Ctrl-C ends it at once, and being asked again (as `muster down`
-    /// does) changes nothing: requests under way are finished. Either is safe: what was acknowledged is on disk.
+    /// The first signal asks the server to stop. After that, Ctrl-C stops it at once, and another request (such as from
+    /// `muster down`) changes nothing: requests in progress are finished. Both are safe: what was acknowledged is on disk.
     async fn shutdown(mut self, talk: Talk) {
         self.next().await;
-        talk.say("stopping when requests under way are finished; Ctrl-C stops at once");
+        talk.say("stopping once the requests in progress are finished; Ctrl-C stops at once");
         tokio::spawn(async move {
             self.interrupt.recv().await;
             if let Some(log) = &talk.log {
@@ -340,12 +340,14 @@ impl Signals {
 
 fn announce(ready: &Ready, talk: &Talk) {
     let mut out = std::io::stdout().lock();
-    // Whoever closed it does not want to know; the server serves all the same.
+    // Standard output may have been closed; the server runs anyway.
     let _ = writeln!(out, "ready {}", ready.url).and_then(|()| out.flush());
     let dir = shell_quoted(&ready.state_dir.to_string_lossy());
-    talk.say(&format!("state is kept in {}", ready.state_dir.display()));
+    talk.say(&format!("the state directory is {}", ready.state_dir.display()));
     let muster = program();
-    talk.say(&format!("to use it from another shell: eval \"$({muster} env --state-dir {dir})\""));
+    talk.say(&format!(
+        "to use this server from another shell: eval \"$({muster} env --state-dir {dir})\""
+    ));
     for note in &ready.notes {
         talk.say(&format!("note: {note}"));
     }
@@ -353,7 +355,7 @@ fn announce(ready: &Ready, talk: &Talk) {
     talk.say(&ready.isolation);
     if rustix::process::geteuid().is_root() {
         talk.say(
-            "the server itself runs as root; with --user NAME only what makes the sandboxes does",
+            "the server runs as root; with --user NAME, only the part that creates sandboxes does",
         );
     }
     talk.say("Ctrl-C stops the server");

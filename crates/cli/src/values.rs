@@ -1,4 +1,4 @@
-//! The values of flags, as far as the server cannot check them itself.
+//! Parsers for flag values. They check only what the server cannot check itself.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use muster_core::time::{Span, Wall};
 
 use crate::failure::{CliResult, Failure, quoted};
 
-/// Units of time with their seconds.
+/// Units of time and their lengths in seconds.
 const UNITS: [(char, u64); 5] = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400), ('w', 604_800)];
 
-/// A part of a resource's path. What is left to the server are the rules about names; but an empty part or
-/// a dot would name another resource before the server could refuse it.
+/// One segment of a resource's path. The server enforces the naming rules, but an empty segment or a dot would address
+/// a different resource before the server could refuse it.
 pub fn name(text: &str) -> Result<String, String> {
     match text {
-        "" => Err("it is empty; give a name".to_owned()),
-        "." | ".." => Err("dots alone are no name; give a name of letters and digits".to_owned()),
+        "" => Err("the name is empty; give a name".to_owned()),
+        "." | ".." => Err("dots alone are not a name; use letters and digits".to_owned()),
         name => Ok(name.to_owned()),
     }
 }
 
-/// The name of a cluster, which is put into an id: a slash would make another id of it.
+/// The name of a cluster. It becomes part of an id, so a slash would change which resource the id refers to.
 pub fn compute(text: &str) -> Result<String, String> {
     if text.contains('/') {
-        return Err("give the cluster's name alone, such as cpu-cluster".to_owned());
+        return Err("give only the cluster's name, such as cpu-cluster".to_owned());
     }
     name(text)
 }
 
-/// A count; how large it may be is up to the server.
+/// A count. The server decides how large it may be.
 pub fn count(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("give a whole number from 0 to {}", u32::MAX))
 }
@@ -41,13 +41,13 @@ pub fn at_least_one(text: &str) -> Result<u32, String> {
 }
 
 pub fn seconds(text: &str) -> Result<Span, String> {
-    let seconds: u32 = text
-        .parse()
-        .map_err(|_| format!("give whole seconds from 0 to {}, such as 120", u32::MAX))?;
+    let seconds: u32 = text.parse().map_err(|_| {
+        format!("give a whole number of seconds from 0 to {}, such as 120", u32::MAX)
+    })?;
     Ok(Span::seconds(u64::from(seconds)))
 }
 
-/// A point in the past: a date, a time, or how long ago it was.
+/// A point in the past: a date, a time, or a duration before now.
 pub fn when(text: &str) -> Result<Wall, String> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.ok().and_then(|now| u64::try_from(now.as_micros()).ok()).unwrap_or_default();
@@ -62,17 +62,17 @@ pub fn when_at(text: &str, now: Wall) -> Result<Wall, String> {
     if let Some(span) = span {
         return Ok(Wall(now.0.saturating_sub(span.0)));
     }
-    // Digits alone could be seconds as well as a year: they are left to programs.
+    // A bare number could mean seconds or a year, so it is not accepted here.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let time = muster_wire::cost::parse_since(text).filter(|_| !is_number);
     time.ok_or_else(|| {
-        "give a date such as 2026-11-15, a time such as 2026-11-15T19:52:12Z, or a span such as 90m, 24h \
+        "give a date such as 2026-11-15, a time such as 2026-11-15T19:52:12Z, or a duration such as 90m, 24h \
          or 7d"
             .to_owned()
     })
 }
 
-/// How long: az's `1d12h`, and the same with weeks, minutes and seconds.
+/// A duration in the form of az (`1d12h`), which may also use weeks, minutes and seconds.
 pub fn span(text: &str) -> Result<Span, String> {
     let mut rest = text;
     let mut seconds: u64 = 0;
@@ -92,12 +92,12 @@ pub fn span(text: &str) -> Result<Span, String> {
         }
     }
     match seconds.checked_mul(1_000_000) {
-        None | Some(0) => Err("give a span such as 90m, 6h or 1d12h".to_owned()),
+        None | Some(0) => Err("give a duration such as 90m, 6h or 1d12h".to_owned()),
         Some(_) => Ok(Span::seconds(seconds)),
     }
 }
 
-/// Also as Python writes it.
+/// A boolean, also in Python's spelling.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" => Ok(true),
@@ -106,7 +106,7 @@ pub fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The refusal of a word that is none of these, with the nearest.
+/// The error for a word that is not among `words`, with the most similar one.
 fn one_of(text: &str, words: &[&str]) -> String {
     let last = words.len().saturating_sub(1);
     let wanted = format!("give {} or {}", words[..last].join(", "), words[last..].join(""));
@@ -116,7 +116,7 @@ fn one_of(text: &str, words: &[&str]) -> String {
     }
 }
 
-/// In both spellings that Azure's clients use; `-`, `_` and case make no difference.
+/// Accepts both spellings that Azure's clients use; `-`, `_` and case make no difference.
 pub fn tier(text: &str) -> Result<Tier, String> {
     let folded: String =
         text.to_ascii_lowercase().chars().filter(|c| !matches!(c, '-' | '_')).collect();
@@ -141,7 +141,7 @@ pub fn priority(text: &str) -> Result<Priority, String> {
     found.ok_or_else(|| one_of(text, &all.map(Priority::as_str)))
 }
 
-/// What becomes of a job whose node is taken away.
+/// What happens to a job whose node is evicted.
 pub fn on_eviction(text: &str) -> Result<OnEviction, String> {
     match text.to_ascii_lowercase().as_str() {
         "requeue" => Ok(OnEviction::Requeue),
@@ -150,12 +150,12 @@ pub fn on_eviction(text: &str) -> Result<OnEviction, String> {
     }
 }
 
-/// In MB.
+/// Memory, in MB.
 pub fn memory(text: &str) -> Result<u64, String> {
-    muster_wire::job::parse_memory(text).ok_or_else(|| "write it like 4GB or 512MB".to_owned())
+    muster_wire::job::parse_memory(text).ok_or_else(|| "write it as 4GB or 512MB".to_owned())
 }
 
-/// A limit, or none.
+/// A limit, or no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(pub Option<u64>);
 
@@ -163,20 +163,20 @@ pub fn limit(text: &str) -> Result<Limit, String> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(Limit(None));
     }
-    // Larger ones cannot be written on the wire; how large it may be is up to the server.
+    // The wire format cannot carry larger numbers. The server decides how large a limit may be.
     let limit = text.parse::<u64>().ok().filter(|limit| i64::try_from(*limit).is_ok());
     limit
         .map(|limit| Limit(Some(limit)))
         .ok_or_else(|| "give a number of vCPUs, or none".to_owned())
 }
 
-/// Azure's kinds of compute, as far as anybody asks for them here.
+/// Azure's kinds of compute that Muster supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ComputeType {
-    /// A cluster
+    /// A cluster of nodes that grows and shrinks with its jobs
     #[value(name = "AmlCompute")]
     AmlCompute,
-    /// One machine, started and stopped by hand
+    /// A single node that you start and stop
     #[value(name = "ComputeInstance")]
     ComputeInstance,
 }
@@ -201,7 +201,7 @@ pub fn tags(arguments: &[String]) -> CliResult<BTreeMap<String, String>> {
     pairs("--tags", "team=blue", arguments)
 }
 
-/// The `key=value` arguments of a flag, such as its `example`. One empty argument means "none at all".
+/// Parses the `key=value` arguments of a flag, as in its `example`. A single empty argument means no values at all.
 pub fn pairs(
     flag: &str,
     example: &str,
@@ -216,7 +216,7 @@ pub fn pairs(
     for argument in arguments {
         let Some((key, value)) = argument.split_once('=').filter(|(key, _)| !key.is_empty()) else {
             return Err(Failure::refused(format!(
-                "{flag}: {} is not of the form key=value; write it so, for example {flag} {example}",
+                "{flag}: {} is not in the form key=value; write it as in {flag} {example}",
                 quoted(argument)
             )));
         };

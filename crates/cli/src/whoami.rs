@@ -1,4 +1,4 @@
-//! `muster whoami`: as whom, on which server and about which workspace commands would act.
+//! `muster whoami`: which user, server and workspace commands would use.
 
 use muster_wire::access::MeDocument;
 use muster_wire::{AccessRoute, Route};
@@ -8,7 +8,7 @@ use crate::failure::CliResult;
 use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
 
-/// Show who you are to the server, what you may do, and where commands would act
+/// Show the signed-in user, your roles, and the server and workspace that commands use
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
@@ -62,7 +62,7 @@ fn print_table(me: &Me) -> CliResult {
     let roles: Vec<String> =
         me.roles.iter().map(|one| format!("{} on {}", one.role, one.scope)).collect();
     let roles = match (me.is_owner, roles.is_empty()) {
-        (true, _) => "everything: you own this server".to_owned(),
+        (true, _) => "all; you own this server".to_owned(),
         (false, true) => "none; ask an owner for one".to_owned(),
         (false, false) => roles.join(", "),
     };

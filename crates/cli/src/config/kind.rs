@@ -1,4 +1,4 @@
-//! What the value of a setting may be, and how it is read.
+//! The kinds of values that settings have, and how they are parsed.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,12 @@ use crate::failure::quoted;
 use crate::logging;
 
 const OBJECT_STORES: [&str; 3] = ["s3://", "az://", "gs://"];
-/// Of every node, or of every job on it.
+/// Folders that every node, or every job, has its own version of.
 const OWN_FOLDERS: [&str; 8] =
     ["/tmp", "/proc", "/dev", "/sys", "/run", "/job", "/node", "/environments"];
-/// Of the name of a user, on Linux.
+/// The longest user name on Linux.
 const ACCOUNT_CHARS_MAX: usize = 256;
-/// Of a host name, in DNS.
+/// The longest host name in DNS.
 const HOST_CHARS_MAX: usize = 253;
 
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ pub enum Kind {
     Regions,
     Host,
     Account,
-    /// An object store, or nothing.
+    /// The address of an object store; there may be none.
     ObjectStore,
     Switch,
     Word(&'static [&'static str]),
@@ -67,29 +67,31 @@ impl Kind {
         }
     }
 
-    /// What it may be, for whoever got it wrong.
+    /// The valid values, for an error message.
     pub fn wanted(self) -> String {
         match self {
             Kind::Address => "an address and a port, such as \"127.0.0.1:7443\"".to_owned(),
-            Kind::Port => "a port from 0 to 65535, where 0 is any".to_owned(),
-            Kind::Seconds { least, most } => format!("whole seconds from {least} to {most}"),
+            Kind::Port => "a port from 0 to 65535; 0 means any free port".to_owned(),
+            Kind::Seconds { least, most } => {
+                format!("a whole number of seconds from {least} to {most}")
+            }
             Kind::Count { least, most } => format!("a whole number from {least} to {most}"),
-            Kind::File => "the path of a file, as text".to_owned(),
+            Kind::File => "the path of a file, as a string".to_owned(),
             Kind::Folders => format!(
-                "folders by their whole paths, with a colon between them, none of them in {}",
+                "absolute paths of folders, separated by colons, none of them in {}",
                 OWN_FOLDERS.join(", ")
             ),
             Kind::Addresses => {
-                "addresses that begin with https:// or http://, with spaces between them".to_owned()
+                "addresses that begin with https:// or http://, separated by spaces".to_owned()
             }
             Kind::Regions => format!(
-                "names of small letters, digits and '-', each of at most {LOCATION_BYTES_MAX} characters, with spaces \
-                 between them"
+                "names of lower-case letters, digits and '-', each of at most {LOCATION_BYTES_MAX} characters, separated \
+                 by spaces"
             ),
             Kind::Host => format!(
-                "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as text"
+                "a host name or an address without a port, of at most {HOST_CHARS_MAX} characters, as a string"
             ),
-            Kind::Account => "the name or the number of a user of this machine".to_owned(),
+            Kind::Account => "the name or the id of a user of this machine".to_owned(),
             Kind::ObjectStore => {
                 "s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX".to_owned()
             }
@@ -104,7 +106,7 @@ impl Kind {
         }
     }
 
-    /// The value that a text stands for, in a variable or a flag.
+    /// Parses the text of a variable or a flag.
     pub fn read(self, text: &str) -> Result<Value, String> {
         let value = match self {
             Kind::Port | Kind::Seconds { .. } | Kind::Count { .. } => {
@@ -140,7 +142,7 @@ impl Kind {
     }
 }
 
-/// By its whole path, and not where nodes and jobs have something of their own.
+/// An absolute path that is not in a folder that nodes and jobs have their own version of.
 fn is_folder_to_show(path: &str) -> bool {
     let is_within =
         |own: &&str| path.strip_prefix(*own).is_some_and(|rest| !rest.starts_with(|c| c != '/'));

@@ -1,14 +1,14 @@
-//! The configuration as a file: every key with what it does, its default, and where its value is from.
+//! The configuration as a file: every key with its description, its default, and the source of its value.
 
 use super::kind::Value;
 use super::settings::Preset;
 use super::{Config, Settled, Source};
 
-/// Can be read again as it is. Nothing in it is secret: of keys it has only the paths.
+/// The output can be read back as it is. It contains no secrets: of keys, only the paths.
 pub fn print(config: &Config, state_dir: &std::path::Path) -> String {
     let mut text = format!(
-        "# The configuration of a server with the state directory {}.\n\
-         # A flag wins over a variable, a variable over this file, this file over the default.\n",
+        "# Configuration of the server with the state directory {}.\n\
+         # Flags take precedence over variables, variables over this file, and this file over the defaults.\n",
         one_line(&state_dir.to_string_lossy())
     );
     for settled in &config.settled {
@@ -37,7 +37,7 @@ fn entry(Settled { setting, value, source }: &Settled) -> String {
         None => format!("# {} = {}", setting.key, setting.kind.value_name()),
     };
     format!(
-        "# {}\n# Flag --{}, variable {}, default: {default}. This value is from: {from}.\n{line}\n",
+        "# {}\n# Flag --{}, variable {}, default: {default}. Source of this value: {from}.\n{line}\n",
         setting.what, setting.key, setting.variable
     )
 }

@@ -1,53 +1,53 @@
-//! Every setting of a server: its key, what it does, and what it may be. Help, the printed configuration and the
-//! checks are all made from this table.
+//! Every setting of a server: its key, its description, and its valid values. The help, the printed configuration and the
+//! checks are all generated from this table.
 
 use muster_core::lease::{LEASE_MAX, LEASE_MIN};
 use muster_core::limits::QUOTA_VCPUS_MAX;
 
 use super::kind::Kind;
 
-/// A drain that takes longer is a server that does not stop.
+/// If draining takes longer, the server does not stop at all in practice.
 const DRAIN_S_MAX: u64 = 3_600;
-/// Clouds give minutes at most.
+/// Clouds give a few minutes at most.
 const EVICTION_GRACE_S_MAX: u64 = 3_600;
-/// Between sending bytes and naming them a client may take a while.
+/// A client may take a while between uploading bytes and committing them.
 const BLOB_GRACE_S_MIN: u64 = 60;
-/// An upload goes on after a night.
+/// An upload may be resumed the next morning.
 const BLOCK_LIFETIME_S_MIN: u64 = 3_600;
-/// A year: longer is for ever.
+/// One year, which is practically unlimited.
 const BLOB_KEPT_S_MAX: u64 = 365 * 86_400;
-/// A mebi of them is an exbibyte.
+/// 2^20 GiB are one pebibyte.
 const JOB_DISK_GB_MAX: u64 = 1 << 20;
-/// A tebibyte.
+/// One tebibyte.
 const LOG_MB_MAX: u64 = 1 << 20;
-/// Each has to be renamed when the log is rotated.
+/// Every file is renamed when the log is rotated.
 const LOG_FILES_MAX: u64 = 1_000;
-/// As many as there may be of all users together.
+/// The maximum for all users together.
 const QUEUED_JOBS_MAX: u64 = muster_core::limits::QUEUED_JOBS_MAX as u64;
-/// Far more than a server answers.
+/// Far more than a server can answer.
 const REQUESTS_MAX: u64 = 1_000_000;
-/// As many as there are places for.
+/// The number of connections that the server accepts in all.
 const CONNECTIONS_MAX: u64 = 16_384;
 
 pub struct Setting {
-    /// The key in the file, and with `--` before it the flag.
+    /// The key in the file. With `--` in front, it is the flag.
     pub key: &'static str,
-    /// Another name of the flag.
+    /// A second name of the flag.
     pub alias: Option<&'static str>,
     pub variable: &'static str,
     pub kind: Kind,
     pub what: &'static str,
-    /// As it would be written in the file.
+    /// The default, as it would be written in the file.
     pub default: Preset,
 }
 
-/// What holds when nobody says anything.
+/// The value that applies if none is set.
 #[derive(Clone, Copy)]
 pub enum Preset {
     Fixed(&'static str),
-    /// Nothing at all.
+    /// No value.
     Unset,
-    /// It depends; in words.
+    /// The default depends on something else; this describes it.
     Derived(&'static str),
 }
 
@@ -57,7 +57,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_LISTEN",
         kind: Kind::Address,
-        what: "The address to listen on; port 0 takes the last one again, or any.",
+        what: "Address to listen on. Port 0 uses the previous port again, or any free port.",
         default: Preset::Fixed("127.0.0.1:7443"),
     },
     Setting {
@@ -65,15 +65,15 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_FILES_PORT",
         kind: Kind::Port,
-        what: "The port of logs and other files of jobs: another origin than the API's, at the same address.",
-        default: Preset::Derived("the one after the port of listen, or any if that is 0"),
+        what: "Port for job logs and other job files, on the same address. It is separate from the API so that it is another origin.",
+        default: Preset::Derived("the port after that of listen, or any free port if that is 0"),
     },
     Setting {
         key: "metrics-listen",
         alias: None,
         variable: "MUSTER_METRICS_LISTEN",
         kind: Kind::Address,
-        what: "Where /metrics is also served without TLS and without a key, for a Prometheus nearby.",
+        what: "Address on which /metrics is also served without TLS and without a key, for a local Prometheus.",
         default: Preset::Unset,
     },
     Setting {
@@ -81,7 +81,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_PUBLIC_HOST",
         kind: Kind::Host,
-        what: "The host in every address that clients are given, and in our certificate.",
+        what: "Host name in every address that is given to clients, and in Muster's own certificate.",
         default: Preset::Derived("localhost on loopback, else this machine's name or address"),
     },
     Setting {
@@ -89,15 +89,15 @@ pub const SETTINGS: &[Setting] = &[
         alias: Some("cert"),
         variable: "MUSTER_TLS_CERT",
         kind: Kind::File,
-        what: "Your own certificate with its chain, PEM; a new one is taken as soon as the file changes.",
-        default: Preset::Derived("one of our own CA"),
+        what: "Your own certificate with its chain, in PEM format. It is reloaded when the file changes.",
+        default: Preset::Derived("a certificate of Muster's own CA"),
     },
     Setting {
         key: "tls-key",
         alias: Some("key"),
         variable: "MUSTER_TLS_KEY",
         kind: Kind::File,
-        what: "The private key of that certificate, PEM.",
+        what: "Private key of that certificate, in PEM format.",
         default: Preset::Unset,
     },
     Setting {
@@ -105,7 +105,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_TRUSTED_USERS",
         kind: Kind::Switch,
-        what: "Let other machines in: every user with a key runs programs here, and the sandboxes around them are new.",
+        what: "Allow connections from other machines. Every user with a key can run programs on this machine, in sandboxes that are new.",
         default: Preset::Fixed("false"),
     },
     Setting {
@@ -113,8 +113,8 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_ISOLATION",
         kind: Kind::Word(&["auto", "sandbox", "none"]),
-        what: "How nodes on this machine are kept apart: in a sandbox (namespaces, cgroups), as plain processes \
-               (none), or as well as the machine lets us (auto).",
+        what: "Isolation of nodes on this machine: sandbox (namespaces and cgroups), none (plain processes), or auto (the \
+               best that the machine supports).",
         default: Preset::Fixed("auto"),
     },
     Setting {
@@ -122,8 +122,8 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_JOB_SANDBOX",
         kind: Kind::Word(&["own", "shared"]),
-        what: "Whether each job in a sandbox has a sandbox of its own, or jobs on one node share the node's: that is \
-               quicker for many short ones, and they see each other's processes.",
+        what: "Whether each job has its own sandbox, or all jobs on a node share the node's. Sharing is faster for many short \
+               jobs, but they can see each other's processes.",
         default: Preset::Fixed("own"),
     },
     Setting {
@@ -131,16 +131,16 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_USER",
         kind: Kind::Account,
-        what: "Who the server runs as when root starts it, a name or a number; what needs root stays in a process of its \
-               own. Taken from the flag or the variable only.",
-        default: Preset::Derived("with sudo whoever called it, else root"),
+        what: "User, by name or id, that the server runs as when it is started by root. Only the parts that need root keep \
+               running as root, in a separate process. Can be set by flag or variable only.",
+        default: Preset::Derived("the calling user with sudo, else root"),
     },
     Setting {
         key: "helper-socket",
         alias: None,
         variable: "MUSTER_HELPER_SOCKET",
         kind: Kind::File,
-        what: "Where `muster launcher`, which has root, makes the sandboxes of nodes for a server that has not.",
+        what: "Socket of `muster launcher`, which runs as root and creates sandboxes for a server that does not.",
         default: Preset::Unset,
     },
     Setting {
@@ -148,7 +148,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_NODE_FOLDERS",
         kind: Kind::Folders,
-        what: "More of this machine that sandboxed nodes see, read-only: folders, with a colon between them.",
+        what: "Additional folders of this machine that sandboxed nodes can read, separated by colons.",
         default: Preset::Unset,
     },
     Setting {
@@ -156,7 +156,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_EGRESS",
         kind: Kind::Switch,
-        what: "Whether sandboxed nodes reach what this machine reaches, or only their cluster and the server.",
+        what: "Whether sandboxed nodes can reach everything that this machine can, or only their cluster and the server.",
         default: Preset::Derived("true with up, false with serve"),
     },
     Setting {
@@ -164,7 +164,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_OVER_COMMIT",
         kind: Kind::Switch,
-        what: "Whether this machine takes more nodes than it has cores and memory for, or has them wait for room.",
+        what: "Whether this machine accepts more nodes than it has cores and memory for, or lets them wait for capacity.",
         default: Preset::Derived("true with up, false with serve"),
     },
     Setting {
@@ -172,7 +172,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_CLUSTER_NAMES",
         kind: Kind::Word(&["workspace", "region"]),
-        what: "Where no two computes may have the same name: in a workspace, or in all workspaces of a region together, as on \
+        what: "Where the names of computes must be unique: in a workspace, or in all workspaces of a region, as on \
                Azure.",
         default: Preset::Derived("workspace with up, region with serve"),
     },
@@ -181,7 +181,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_REGIONS",
         kind: Kind::Regions,
-        what: "Regions of your own beside Azure's, in which workspaces and clusters can be: names, with spaces between them.",
+        what: "Names of your own regions for workspaces and clusters, in addition to Azure's, separated by spaces.",
         default: Preset::Unset,
     },
     Setting {
@@ -189,8 +189,8 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_DEDICATED_CORES",
         kind: Kind::Count { least: 0, most: QUOTA_VCPUS_MAX },
-        what: "How many dedicated vCPUs clusters and instances may have in one region of one subscription where `muster quota \
-               update` set no limit; 0: any number.",
+        what: "Quota of dedicated vCPUs for clusters and compute instances in each region of a subscription, unless `muster quota \
+               update` sets another; 0 means no limit.",
         default: Preset::Derived("100000 with up, 10000 with serve"),
     },
     Setting {
@@ -198,7 +198,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_FAMILY_CORES",
         kind: Kind::Count { least: 0, most: QUOTA_VCPUS_MAX },
-        what: "The same for each family of VM sizes.",
+        what: "The same quota for each VM family.",
         default: Preset::Derived("100000 with up, 10000 with serve"),
     },
     Setting {
@@ -206,7 +206,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_LOW_PRIORITY_CORES",
         kind: Kind::Count { least: 0, most: QUOTA_VCPUS_MAX },
-        what: "The same for low-priority vCPUs, whatever their family.",
+        what: "The same quota for low-priority vCPUs of all families together.",
         default: Preset::Derived("100000 with up, 10000 with serve"),
     },
     Setting {
@@ -214,7 +214,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_JOB_DISK_GB",
         kind: Kind::Count { least: 1, most: JOB_DISK_GB_MAX },
-        what: "The size of a node's disk in a sandbox, in GiB, and never more than an eighth of what is left for nodes when it is made.",
+        what: "Size of a sandboxed node's disk, in GiB. It is at most an eighth of the space that is left for nodes when the node is created.",
         default: Preset::Fixed("64"),
     },
     Setting {
@@ -222,16 +222,16 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_UV",
         kind: Kind::File,
-        what: "The program uv, which builds the Python environments of jobs.",
-        default: Preset::Derived("the one on the path, else beside this program"),
+        what: "Path of uv, the program that builds the Python environments of jobs.",
+        default: Preset::Derived("uv on the PATH, else beside this program"),
     },
     Setting {
         key: "package-indexes",
         alias: None,
         variable: "MUSTER_PACKAGE_INDEXES",
         kind: Kind::Addresses,
-        what: "Indexes of Python packages that an environment may name beside the usual one: addresses, with spaces between \
-               them.",
+        what: "Addresses of Python package indexes that environments may use in addition to the default index, separated by \
+               spaces.",
         default: Preset::Unset,
     },
     Setting {
@@ -239,7 +239,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_ENVIRONMENTS_FILE",
         kind: Kind::File,
-        what: "Your own stand-ins for curated environments and images, before those that are shipped: a TOML file.",
+        what: "TOML file with your own substitute environments for curated environments and images. They take precedence over those that Muster ships.",
         default: Preset::Unset,
     },
     Setting {
@@ -247,7 +247,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_ENVIRONMENTS_GB",
         kind: Kind::Count { least: 1, most: JOB_DISK_GB_MAX },
-        what: "What all environments and their packages may take on disk, in GiB; those that were wanted longest ago go first.",
+        what: "Maximum disk space for all environments and their packages, in GiB. The least recently used are deleted first.",
         default: Preset::Fixed("20"),
     },
     Setting {
@@ -255,7 +255,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_ENVIRONMENT_MINUTES",
         kind: Kind::Count { least: 1, most: 1_440 },
-        what: "How long the build of one environment may take.",
+        what: "Time limit for building one environment.",
         default: Preset::Fixed("30"),
     },
     Setting {
@@ -263,8 +263,8 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_BLOB_STORE",
         kind: Kind::ObjectStore,
-        what: "Where the bytes of blobs and of jobs' files are kept instead of the state directory: s3://BUCKET/PREFIX, \
-               az://CONTAINER/PREFIX or gs://BUCKET/PREFIX. What opens it is in the usual variables (AWS_…, AZURE_…, \
+        what: "Object store for the bytes of blobs and job files, instead of the state directory: s3://BUCKET/PREFIX, \
+               az://CONTAINER/PREFIX or gs://BUCKET/PREFIX. Credentials are taken from the usual variables (AWS_…, AZURE_…, \
                GOOGLE_…).",
         default: Preset::Unset,
     },
@@ -273,7 +273,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_BLOB_GRACE_SECONDS",
         kind: Kind::Seconds { least: BLOB_GRACE_S_MIN, most: BLOB_KEPT_S_MAX },
-        what: "How long bytes are kept that no blob and no job names any more.",
+        what: "How long bytes are kept after the last blob or job stops referencing them.",
         default: Preset::Fixed("600"),
     },
     Setting {
@@ -281,7 +281,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_BLOCK_LIFETIME_SECONDS",
         kind: Kind::Seconds { least: BLOCK_LIFETIME_S_MIN, most: BLOB_KEPT_S_MAX },
-        what: "How long blocks wait for somebody to put them together.",
+        what: "How long uploaded blocks are kept before they are committed.",
         default: Preset::Fixed("604800"),
     },
     Setting {
@@ -289,7 +289,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_QUEUED_JOBS_PER_USER",
         kind: Kind::Count { least: 1, most: QUEUED_JOBS_MAX },
-        what: "How many jobs of one user may wait, in all workspaces together.",
+        what: "Maximum number of queued jobs per user, in all workspaces together.",
         default: Preset::Fixed("50000"),
     },
     Setting {
@@ -297,7 +297,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_QUEUED_JOBS_PER_WORKSPACE",
         kind: Kind::Count { least: 1, most: QUEUED_JOBS_MAX },
-        what: "How many jobs may wait in one workspace.",
+        what: "Maximum number of queued jobs per workspace.",
         default: Preset::Fixed("100000"),
     },
     Setting {
@@ -305,7 +305,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_WORKSPACE_STORAGE_GB",
         kind: Kind::Count { least: 0, most: JOB_DISK_GB_MAX },
-        what: "What the blobs of one workspace, the files of its jobs and their logs may take, in GiB; 0: as much as there is.",
+        what: "Maximum disk space for the blobs, job files and logs of one workspace, in GiB; 0 means no limit.",
         default: Preset::Derived("1024; with serve at most half of the disk"),
     },
     Setting {
@@ -313,7 +313,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_USER_REQUESTS_PER_SECOND",
         kind: Kind::Count { least: 0, most: REQUESTS_MAX },
-        what: "How many requests to the API one user may send, for longer than ten seconds; 0: any number.",
+        what: "Maximum number of API requests per second from one user, averaged over ten seconds; 0 means no limit.",
         default: Preset::Fixed("1000"),
     },
     Setting {
@@ -321,7 +321,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_WORKSPACE_REQUESTS_PER_SECOND",
         kind: Kind::Count { least: 0, most: REQUESTS_MAX },
-        what: "How many requests to the API one workspace may get, for longer than ten seconds; 0: any number.",
+        what: "Maximum number of API requests per second to one workspace, averaged over ten seconds; 0 means no limit.",
         default: Preset::Fixed("2000"),
     },
     Setting {
@@ -329,7 +329,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_WORKSPACE_FILE_REQUESTS_PER_SECOND",
         kind: Kind::Count { least: 0, most: REQUESTS_MAX },
-        what: "How many requests for the blobs, files and logs of one workspace are served, for longer than ten seconds; 0: any number.",
+        what: "Maximum number of requests per second for the blobs, files and logs of one workspace, averaged over ten seconds; 0 means no limit.",
         default: Preset::Fixed("4000"),
     },
     Setting {
@@ -337,15 +337,15 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_CONNECTIONS_PER_ADDRESS",
         kind: Kind::Count { least: 0, most: CONNECTIONS_MAX },
-        what: "How many connections one address may have at each port, for a server that is not behind a proxy; 0: all.",
-        default: Preset::Derived("a quarter of the places, and 16 at least"),
+        what: "Maximum number of connections per client address and port, for a server that is not behind a proxy; 0 means no limit.",
+        default: Preset::Derived("a quarter of all connections, but at least 16"),
     },
     Setting {
         key: "eviction-grace-seconds",
         alias: None,
         variable: "MUSTER_EVICTION_GRACE_SECONDS",
         kind: Kind::Seconds { least: 0, most: EVICTION_GRACE_S_MAX },
-        what: "How long a job has from when it is told that its node is taken away until it is killed.",
+        what: "How long a job can keep running after it is notified that its node is being evicted, before it is killed.",
         default: Preset::Fixed("30"),
     },
     Setting {
@@ -353,8 +353,8 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_LEASE_SECONDS",
         kind: Kind::Seconds { least: LEASE_MIN.as_seconds(), most: LEASE_MAX.as_seconds() },
-        what: "How long a node may go on unheard: its jobs stop before, and are given to others soon after. Shorter is \
-               sooner, and less patient with a slow network.",
+        what: "How long a node may run jobs without contact with the server. Its jobs are stopped before then, and start on \
+               other nodes soon after. A shorter lease recovers jobs sooner but tolerates less network delay.",
         default: Preset::Fixed("60"),
     },
     Setting {
@@ -362,7 +362,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_PRICES",
         kind: Kind::File,
-        what: "Your own prices: a JSON file of [{\"size\": …, \"usd_per_hour\": \"0.31\"}, …].",
+        what: "JSON file with your own prices: [{\"size\": …, \"usd_per_hour\": \"0.31\"}, …].",
         default: Preset::Unset,
     },
     Setting {
@@ -370,7 +370,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_DRAIN_SECONDS",
         kind: Kind::Seconds { least: 0, most: DRAIN_S_MAX },
-        what: "How long a stop waits for requests under way.",
+        what: "How long a server that is stopping waits for requests in progress.",
         default: Preset::Fixed("10"),
     },
     Setting {
@@ -378,15 +378,15 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_LOG",
         kind: Kind::Filter,
-        what: "How much is logged: a level, or a filter by part.",
-        default: Preset::Derived("info with serve, a line per request; warn with up"),
+        what: "Log level, or a filter such as muster_server=debug,info.",
+        default: Preset::Derived("info with serve, which logs a line per request; warn with up"),
     },
     Setting {
         key: "log-format",
         alias: None,
         variable: "MUSTER_LOG_FORMAT",
         kind: Kind::Word(&["text", "json"]),
-        what: "Lines for people (text) or an object per line (json).",
+        what: "Log format: lines for people (text), or one JSON object per line (json).",
         default: Preset::Fixed("text"),
     },
     Setting {
@@ -394,7 +394,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_LOG_FILE",
         kind: Kind::File,
-        what: "A file for the log, which the server rotates by size.",
+        what: "Log file. The server rotates it by size.",
         default: Preset::Derived("standard error, without rotation"),
     },
     Setting {
@@ -402,7 +402,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_LOG_MAX_MB",
         kind: Kind::Count { least: 1, most: LOG_MB_MAX },
-        what: "How large log-file may get before it is rotated, in MiB.",
+        what: "Size at which log-file is rotated, in MiB.",
         default: Preset::Fixed("50"),
     },
     Setting {
@@ -410,7 +410,7 @@ pub const SETTINGS: &[Setting] = &[
         alias: None,
         variable: "MUSTER_LOG_MAX_FILES",
         kind: Kind::Count { least: 2, most: LOG_FILES_MAX },
-        what: "How many files of the log are kept, with the one that is written to.",
+        what: "Number of log files to keep, including the current one.",
         default: Preset::Fixed("5"),
     },
 ];

@@ -1,4 +1,4 @@
-//! Nodes that came to a bad end lately, as their post-mortems say.
+//! Nodes that recently failed or were lost, according to their post-mortems.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -16,13 +16,13 @@ pub struct BadNodes {
     pub newest: Option<PostMortem>,
 }
 
-/// Whatever cannot be read is not counted: another finding says why.
+/// Unreadable post-mortems are not counted: another finding reports the reason.
 pub fn look(state_dir: &Path, now: SystemTime) -> BadNodes {
     let folders = std::fs::read_dir(StateDir::new(state_dir).post_mortems());
     let folders = folders.into_iter().flatten().flatten();
     let files = folders.flat_map(|folder| std::fs::read_dir(folder.path())).flatten().flatten();
     let aged = files.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path())));
-    // One of the future is of a clock that went back.
+    // A time in the future means that the clock was set back.
     let is_late = |at: SystemTime| now.duration_since(at).map_or(true, |age| age < LATELY);
     let mut late: Vec<_> = aged.filter(|(at, _)| is_late(*at)).collect();
     late.sort();
@@ -34,11 +34,11 @@ pub fn look(state_dir: &Path, now: SystemTime) -> BadNodes {
 pub fn check(bad: &BadNodes) -> Finding {
     const ID: &str = "bad-nodes";
     const MEANING: &str =
-        "nodes that did not come up, ended by themselves or fell silent leave a post-mortem";
+        "nodes that did not start, ended unexpectedly or stopped responding leave a post-mortem";
     match &bad.newest {
         Some(newest) => {
             let PostMortem { node, compute, cause, .. } = newest;
-            let text = format!("{} in the last day, the newest is {node}: {cause}", bad.count);
+            let text = format!("{} in the last day; the latest is {node}: {cause}", bad.count);
             Finding::note(ID, brief(&text), MEANING).fix(brief(&format!(
                 "muster compute show-post-mortem --name {compute} --node {node}"
             )))
@@ -59,7 +59,7 @@ mod tests {
         "was":"Idle","requestedOn":"a","givenUpOn":"b","jobs":[]}"#;
 
     #[test]
-    fn what_happened_lately_is_told() {
+    fn recent_post_mortems_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
         assert_eq!(check(&look(dir.path(), now)).state, State::Ok);
@@ -67,7 +67,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("cpu-1.json"), ONE).unwrap();
         let finding = check(&look(dir.path(), now));
-        assert_eq!(finding.found, "1 in the last day, the newest is cpu-1: Ended");
+        assert_eq!(finding.found, "1 in the last day; the latest is cpu-1: Ended");
         assert_eq!(check(&look(dir.path(), now + 2 * LATELY)).state, State::Ok);
         std::fs::write(folder.join("cpu-1.json"), "damaged").unwrap();
         assert_eq!(check(&look(dir.path(), now)).found, "1 in the last day");

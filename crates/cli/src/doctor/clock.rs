@@ -1,13 +1,13 @@
-//! The clock: whether somebody keeps it right, and whether it went back.
+//! The clock: whether it is synchronised, and whether it was set back.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::finding::Finding;
 
-/// The start of 2026, before which there was no such program: a clock that says so was never set.
+/// The start of 2026. This program did not exist before, so an earlier time means that the clock was never set.
 const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
-/// What a clock is set back by while it is kept right.
+/// How far time synchronisation may set the clock back.
 const BACK_MAX: Duration = Duration::from_secs(60);
 /// `STA_UNSYNC` and `TIME_ERROR` of the kernel.
 const UNSYNCHRONISED: i32 = 0x40;
@@ -15,14 +15,14 @@ const TIME_ERROR: i32 = 5;
 
 pub struct Clock {
     pub now: SystemTime,
-    /// `None` where the kernel does not say.
+    /// `None` if the kernel does not report it.
     pub is_synchronised: Option<bool>,
-    /// What the state directory was last written to, and when.
+    /// The most recently written entry of the state directory, and its time.
     pub newest: Option<(PathBuf, SystemTime)>,
 }
 
 pub fn look(now: SystemTime, newest: Option<(PathBuf, SystemTime)>) -> Clock {
-    // SAFETY: all zeros is a value of this struct, and asks for nothing to be changed; the call fills it.
+    // SAFETY: all zeros is a valid value of this struct and requests no change; the call fills it.
     let (state, status) = unsafe {
         let mut asked: libc::timex = std::mem::zeroed();
         (libc::adjtimex(&mut asked), asked.status)
@@ -39,28 +39,30 @@ pub fn check(clock: &Clock) -> Vec<Finding> {
 fn kept(clock: &Clock) -> Finding {
     const ID: &str = "clock-synchronised";
     const MEANING: &str =
-        "tokens, certificates and bills depend on the time, also between machines";
+        "tokens, certificates and costs depend on the time, also between machines";
     match clock.is_synchronised {
         Some(true) => Finding::ok(ID, "yes", MEANING),
-        Some(false) => Finding::warning(ID, "no: nobody keeps the clock right", MEANING)
+        Some(false) => Finding::warning(ID, "the clock is not synchronised", MEANING)
             .fix("apt install systemd-timesyncd && timedatectl set-ntp true"),
-        None => Finding::note(ID, "the kernel does not say (in a container it may not)", MEANING),
+        None => {
+            Finding::note(ID, "the kernel does not report it (in a container it may not)", MEANING)
+        }
     }
 }
 
 fn plausible(clock: &Clock) -> Finding {
     const ID: &str = "clock";
-    const MEANING: &str = "certificates made by a wrong clock are not valid, and time that goes back is billed once only";
+    const MEANING: &str = "certificates created with a wrong clock are not valid, and time that is repeated is charged only once";
     const FIX: &str = "timedatectl set-ntp true, or timedatectl set-time 'YYYY-MM-DD hh:mm:ss'";
     if clock.now < UNIX_EPOCH + EARLIEST {
-        return Finding::failure(ID, "says a time before 2026: it was never set", MEANING).fix(FIX);
+        return Finding::failure(ID, "is before 2026, so it was never set", MEANING).fix(FIX);
     }
     let newest = clock.newest.as_ref();
     let back = newest.and_then(|(path, then)| Some((path, then.duration_since(clock.now).ok()?)));
     match back {
         Some((path, back)) if back > BACK_MAX => {
-            let told = format!("{} was written {} s after now", path.display(), back.as_secs());
-            Finding::warning(ID, format!("went back: {told}"), MEANING).fix(FIX)
+            let file = format!("{} was written {} s after now", path.display(), back.as_secs());
+            Finding::warning(ID, format!("was set back: {file}"), MEANING).fix(FIX)
         }
         _ => Finding::ok(ID, "plausible", MEANING),
     }
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_clock_is_told() {
+    fn a_bad_clock_is_reported() {
         let now = UNIX_EPOCH + EARLIEST + Duration::from_secs(86_400);
         let file = PathBuf::from("/s/muster.db");
         let written = |after: u64| Some((file.clone(), now + Duration::from_secs(after)));
@@ -94,7 +96,7 @@ mod tests {
         let before = SystemTime::now();
         let clock = look(before, None);
         assert_eq!(clock.now, before);
-        // Twice the same: the first look changed nothing.
+        // The second result is the same: looking changes nothing.
         assert_eq!(clock.is_synchronised, look(before, None).is_synchronised);
     }
 }

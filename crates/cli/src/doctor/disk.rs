@@ -1,4 +1,4 @@
-//! The file system of the state directory: whether it is there, has room, and keeps what it is told to keep.
+//! The file system of the state directory: whether it exists, has space, and stores reliably.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -13,67 +13,67 @@ use rustix::io::Errno;
 use super::finding::Finding;
 
 const MIB: u64 = 1 << 20;
-/// Less than this is gone with the next large commit.
+/// The next large commit would use up less than this.
 const FREE_MIN: u64 = 64 * MIB;
 const FREE_WANTED: u64 = 1024 * MIB;
-/// A node needs a handful, a job's environment tens of thousands.
+/// A node needs a handful of files, the environment of a job tens of thousands.
 const INODES_MIN: u64 = 1_000;
 const INODES_WANTED: u64 = 100_000;
-/// A commit waits for it.
+/// Every commit waits for a sync.
 const SYNC_SLOW: Duration = Duration::from_millis(100);
-/// A state directory has a dozen entries.
+/// A state directory has about a dozen entries.
 const ENTRIES_MAX: usize = 1_000;
 
 pub struct Disk {
     pub dir: PathBuf,
-    /// The directory, or the nearest one above it that exists.
+    /// The directory, or its nearest ancestor that exists.
     pub nearest: PathBuf,
     pub writable: Result<(), String>,
     pub free: u64,
-    /// `None` where the file system makes them as it needs them.
+    /// `None` if the file system creates inodes on demand.
     pub free_inodes: Option<u64>,
-    /// By the kernel's number.
+    /// The kernel's number for the type of file system.
     pub kind: u64,
     pub sync: Result<Duration, String>,
-    /// The entry of the directory that was written last, and when.
+    /// The most recently written entry of the directory, and its time.
     pub newest: Option<(PathBuf, SystemTime)>,
-    /// How nodes there would be kept within their space.
+    /// How the disk space of nodes would be limited.
     pub node_disks: Bound,
 }
 
-/// On a thread of its own: a server of files that is away lets nobody go.
+/// Runs on its own thread: a file server that is unreachable blocks its callers indefinitely.
 pub fn look(dir: &Path, within: Duration) -> Result<Disk, String> {
     let (sender, receiver) = mpsc::channel();
     let looked = dir.to_owned();
-    // Whether anybody still waits is not this thread's business.
+    // The receiver may have given up waiting.
     std::thread::spawn(move || drop(sender.send(examine(&looked))));
     receiver.recv_timeout(within).unwrap_or_else(|_| {
-        Err(format!("{} did not answer within {} ms", dir.display(), within.as_millis()))
+        Err(format!("{} did not respond within {} ms", dir.display(), within.as_millis()))
     })
 }
 
 fn examine(dir: &Path) -> Result<Disk, String> {
     let nearest = dir.ancestors().find(|path| path.is_dir());
-    let nearest = nearest.ok_or_else(|| format!("nothing above {} exists", dir.display()))?;
-    let told = |error: Errno| format!("{}: {}", nearest.display(), std::io::Error::from(error));
-    let about = statfs(nearest).map_err(told)?;
+    let nearest = nearest.ok_or_else(|| format!("no folder above {} exists", dir.display()))?;
+    let failed = |error: Errno| format!("{}: {}", nearest.display(), std::io::Error::from(error));
+    let about = statfs(nearest).map_err(failed)?;
     let space = DiskSpace::of(nearest).map_err(|why| format!("{}: {why}", nearest.display()))?;
     let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
     Ok(Disk {
         dir: dir.to_owned(),
         nearest: nearest.to_owned(),
-        writable: accessat(CWD, nearest, access, AtFlags::EACCESS).map_err(told),
+        writable: accessat(CWD, nearest, access, AtFlags::EACCESS).map_err(failed),
         free: space.free_bytes,
         free_inodes: (about.f_files > 0).then_some(about.f_ffree),
-        // 32 bits wide, whatever the field is.
+        // The number has 32 bits, whatever the type of the field.
         kind: (about.f_type as u64) & 0xffff_ffff,
-        sync: sync(nearest).map_err(told),
+        sync: sync(nearest).map_err(failed),
         newest: newest(dir),
         node_disks: Bound::of(nearest),
     })
 }
 
-/// Writes to a file without a name, which is gone when it is closed; where there are none, only the directory is synced.
+/// Writes to an unnamed file, which vanishes when it is closed; where these are not supported, syncs the directory only.
 fn sync(dir: &Path) -> Result<Duration, Errno> {
     let started = Instant::now();
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -106,63 +106,63 @@ pub fn check(disk: &Result<Disk, String>) -> Vec<Finding> {
             own.into_iter().chain([node_disks]).collect()
         }
         Err(why) => vec![
-            Finding::failure("state-directory", why, "the server keeps everything in there")
-                .fix("mount the file system again, or name another directory with --state-dir"),
+            Finding::failure("state-directory", why, "the server stores everything there")
+                .fix("mount the file system again, or choose another directory with --state-dir"),
         ],
     }
 }
 
 fn directory(disk: &Disk) -> Finding {
     const ID: &str = "state-directory";
-    const MEANING: &str = "the server keeps everything in there";
+    const MEANING: &str = "the server stores everything there";
     let (dir, is_there) = (disk.dir.display(), disk.dir == disk.nearest);
     match &disk.writable {
         Err(why) => Finding::failure(ID, why, MEANING).fix(format!(
-            "sudo install -d -m 700 -o $(id -u) -g $(id -g) {}, or name another directory with --state-dir",
+            "sudo install -d -m 700 -o $(id -u) -g $(id -g) {}, or choose another directory with --state-dir",
             crate::env::shell_quoted(&disk.dir.to_string_lossy())
         )),
         Ok(()) if is_there => Finding::ok(ID, dir.to_string(), MEANING),
-        Ok(()) => Finding::note(ID, format!("{dir} is not there; it can be made"), MEANING)
-            .fix("muster up, or muster serve, makes it"),
+        Ok(()) => Finding::note(ID, format!("{dir} does not exist; it can be created"), MEANING)
+            .fix("muster up or muster serve creates it"),
     }
 }
 
 fn space(disk: &Disk) -> Finding {
     const ID: &str = "disk-space";
-    const MEANING: &str = "a full disk stops every change; jobs write their logs there too";
+    const MEANING: &str = "a full disk blocks every change; jobs write their logs there too";
     let free = disk.free / MIB;
-    let told = format!("{free} MiB are free at {}", disk.nearest.display());
+    let found = format!("{free} MiB are free at {}", disk.nearest.display());
     match disk.free {
-        free if free < FREE_MIN => Finding::failure(ID, told, MEANING),
-        free if free < FREE_WANTED => Finding::warning(ID, told, MEANING),
-        _ => return Finding::ok(ID, told, MEANING),
+        free if free < FREE_MIN => Finding::failure(ID, found, MEANING),
+        free if free < FREE_WANTED => Finding::warning(ID, found, MEANING),
+        _ => return Finding::ok(ID, found, MEANING),
     }
     .fix(format!(
-        "remove what is not needed (`du -xh --max-depth=2 {} | sort -h | tail` shows what is large, and `muster storage gc` \
-         removes files that no blob needs any more), or name a directory on a larger disk with --state-dir",
+        "delete what is not needed (`du -xh --max-depth=2 {} | sort -h | tail` shows the largest folders, and `muster storage \
+         gc` deletes files that no blob references any more), or choose a directory on a larger disk with --state-dir",
         mount_point(&disk.nearest)
     ))
 }
 
 fn inodes(disk: &Disk) -> Finding {
     const ID: &str = "disk-inodes";
-    const MEANING: &str = "every file and folder takes one, however small";
-    let told = |free| format!("{free} more files are possible");
+    const MEANING: &str = "every file and folder uses one inode, however small it is";
+    let found = |free| format!("room for {free} more files");
     match disk.free_inodes {
-        None => return Finding::ok(ID, "as many as there is space for", MEANING),
-        Some(free) if free < INODES_MIN => Finding::failure(ID, told(free), MEANING),
-        Some(free) if free < INODES_WANTED => Finding::warning(ID, told(free), MEANING),
-        Some(free) => return Finding::ok(ID, told(free), MEANING),
+        None => return Finding::ok(ID, "limited only by disk space", MEANING),
+        Some(free) if free < INODES_MIN => Finding::failure(ID, found(free), MEANING),
+        Some(free) if free < INODES_WANTED => Finding::warning(ID, found(free), MEANING),
+        Some(free) => return Finding::ok(ID, found(free), MEANING),
     }
     .fix(format!(
-        "`du --inodes -x --max-depth=2 {} | sort -n | tail` shows where they are, and `muster storage gc` removes files that \
-         no blob needs any more; a file system gets more only when it is made anew",
+        "`du --inodes -x --max-depth=2 {} | sort -n | tail` shows where the files are, and `muster storage gc` deletes files \
+         that no blob references any more; the number of inodes is fixed when a file system is created",
         mount_point(&disk.nearest)
     ))
 }
 
-/// The highest folder above this one that is on the same file system, quoted for a shell: `du -x` stays on that of the folder
-/// that it begins with.
+/// The highest folder above this one that is on the same file system, quoted for a shell: `du -x` does not leave the file
+/// system of the folder that it starts with.
 fn mount_point(dir: &Path) -> String {
     let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
     let own = device(dir);
@@ -171,12 +171,12 @@ fn mount_point(dir: &Path) -> String {
     crate::env::shell_quoted(&top.to_string_lossy())
 }
 
-/// What becomes of files there.
+/// What a file system does with files.
 enum Kind {
     Disk(&'static str),
     Network(&'static str),
     Memory(&'static str),
-    /// Of a container, and gone with it.
+    /// A layer of a container, which is deleted with the container.
     Layer(&'static str),
     Other,
 }
@@ -211,36 +211,36 @@ fn file_system(disk: &Disk) -> Finding {
         Kind::Network(name) => Finding::warning(
             ID,
             format!("{name}, which may be on a network"),
-            "locks and shared memory of the database may not work there, and a second server may not be noticed",
+            "the database's locks and shared memory may not work there, and a second server may not be detected",
         )
-        .fix("name a directory on a disk of this machine with --state-dir or MUSTER_STATE_DIR"),
+        .fix("choose a directory on a disk of this machine with --state-dir or MUSTER_STATE_DIR"),
         Kind::Memory(name) => Finding::warning(
             ID,
             format!("{name}: in memory"),
-            "everything is lost when the machine starts again, keys and jobs included",
+            "everything is lost when the machine restarts, including keys and jobs",
         )
-        .fix("name a directory on a disk with --state-dir or MUSTER_STATE_DIR"),
+        .fix("choose a directory on a disk with --state-dir or MUSTER_STATE_DIR"),
         Kind::Layer(name) => Finding::note(
             ID,
             format!("{name}: a layer of a container"),
             "everything is lost when the container is removed",
         )
-        .fix("mount a volume, and name it with --state-dir or MUSTER_STATE_DIR"),
+        .fix("mount a volume, and select it with --state-dir or MUSTER_STATE_DIR"),
         Kind::Other => Finding::note(
             ID,
-            format!("of a kind that we do not know (0x{:x})", disk.kind),
-            "it must have locks, shared memory and fsync, as every disk of Linux does",
+            format!("unknown type (0x{:x})", disk.kind),
+            "it must support locks, shared memory and fsync, as every Linux disk does",
         ),
     }
 }
 
 fn synced(disk: &Disk) -> Finding {
     const ID: &str = "fsync";
-    const MEANING: &str = "what was acknowledged must be on the disk: every change waits for it";
-    let fix = "use a disk that keeps what it acknowledges, without a network between";
+    const MEANING: &str = "acknowledged changes must be on the disk, so every change waits for it";
+    let fix = "use a local disk that stores what it acknowledges";
     match &disk.sync {
         Err(_) if disk.writable.is_err() => {
-            Finding::note(ID, "not tried: the directory cannot be written", MEANING)
+            Finding::note(ID, "not tested: the directory is not writable", MEANING)
         }
         Err(why) => Finding::failure(ID, why, MEANING).fix(fix),
         Ok(took) if *took >= SYNC_SLOW => {
@@ -253,15 +253,16 @@ fn synced(disk: &Disk) -> Finding {
 
 fn node_disks(bound: &Bound) -> Finding {
     const ID: &str = "node-disks";
-    const MEANING: &str = "with a disk of fixed size for each node no job can fill this machine's";
+    const MEANING: &str =
+        "with a disk of fixed size for each node, no job can fill this machine's disk";
     match bound {
-        Bound::Disks => Finding::ok(ID, "nodes get disks of their own", MEANING),
+        Bound::Disks => Finding::ok(ID, "each node has its own disk", MEANING),
         Bound::Quotas { no_disks } => Finding::note(
             ID,
-            format!("nodes get project quotas, as they cannot have disks of their own: {no_disks}"),
+            format!("nodes have project quotas, because they cannot have their own disks: {no_disks}"),
             "no job can fill this machine's disk, but space that a node has not used yet is not reserved for it",
         )
-        .fix("for disks of their own: apt install e2fsprogs; modprobe loop (in a container: --privileged)"),
+        .fix("to give each node its own disk: apt install e2fsprogs; modprobe loop (in a container: --privileged)"),
         Bound::Nothing(why) => Finding::warning(ID, why, MEANING).fix(
             "start the server with sudo, on a machine with mkfs.ext4 (apt install e2fsprogs) and loop devices (modprobe \
              loop; in a container: --privileged), and a state directory on ext4, xfs or btrfs; or use project quotas: mount \
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_disk_is_told() {
+    fn every_bad_disk_is_reported() {
         fn no<T>() -> Result<T, String> {
             Err("Input/output error (os error 5)".to_owned())
         }
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_to_remove_is_looked_for_on_the_file_system_of_the_directory() {
-        // A file system of its own on every Linux.
+        // A separate file system on every Linux.
         assert_eq!(mount_point(Path::new("/proc/self/fd")), "/proc");
         let full = Disk { nearest: "/proc/self".into(), free: 0, free_inodes: Some(0), ..good() };
         for finding in [space(&full), inodes(&full)] {

@@ -1,4 +1,4 @@
-//! One thing that was looked at, and how it is shown.
+//! One finding, and how findings are printed.
 
 use anstyle::{AnsiColor, Style};
 use muster_server::Isolation;
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::output;
 
-/// From good to bad.
+/// Ordered from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     Ok,
-    /// Worth knowing; nothing is wrong.
+    /// For information; nothing is wrong.
     Note,
     /// It works, but not as well as it could.
     Warning,
@@ -38,8 +38,8 @@ impl State {
         }
     }
 
-    /// Of a wall that is missing: only who insists on walls gets no nodes without it.
-    pub fn of_missing_wall(isolation: Isolation) -> State {
+    /// The state for a missing part of the sandbox: it prevents nodes only if the setting demands sandboxes.
+    pub fn of_missing_sandbox(isolation: Isolation) -> State {
         match isolation {
             Isolation::Sandbox => State::Failure,
             Isolation::Auto => State::Warning,
@@ -54,7 +54,7 @@ pub struct Finding {
     pub state: State,
     pub found: String,
     pub meaning: &'static str,
-    /// A command or a setting.
+    /// The remedy: a command or a setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -92,7 +92,7 @@ impl Finding {
     }
 }
 
-/// All in a table, then what the bad ones mean and what to do.
+/// Prints all findings in a table, then the meaning and the remedy of the bad ones.
 pub fn text(findings: &[Finding], is_coloured: bool) -> String {
     let row = |finding: &Finding| {
         vec![finding.state.name().to_owned(), finding.id.to_owned(), finding.found.clone()]
@@ -114,7 +114,7 @@ pub fn text(findings: &[Finding], is_coloured: bool) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// The state is the first word of a line.
+/// Colours the state, which is the first word of a line.
 fn paint(line: &mut String, state: State, is_coloured: bool) {
     if is_coloured {
         let (name, style) = (state.name(), state.style());
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn people_see_a_table_and_what_to_do_about_the_bad_ones() {
         let findings = [
-            Finding::ok("kernel", "6.1", "all is there"),
-            Finding::failure("fsync", "no\u{1b}", "commits are not kept").fix("use a disk"),
+            Finding::ok("kernel", "6.1", "everything is available"),
+            Finding::failure("fsync", "no\u{1b}", "commits are not stored").fix("use a disk"),
         ];
         let wanted = "\
 State    Id      Found
@@ -138,7 +138,7 @@ State    Id      Found
 ok       kernel  6.1
 failure  fsync   no\u{fffd}
 
-failure fsync: commits are not kept
+failure fsync: commits are not stored
   fix: use a disk
 ";
         assert_eq!(text(&findings, false), wanted);
@@ -148,9 +148,9 @@ failure fsync: commits are not kept
     }
 
     #[test]
-    fn only_who_insists_on_walls_fails_without_them() {
+    fn only_required_sandboxes_cause_failures() {
         let states = [Isolation::Sandbox, Isolation::Auto, Isolation::None];
-        let states = states.map(State::of_missing_wall);
+        let states = states.map(State::of_missing_sandbox);
         assert_eq!(states, [State::Failure, State::Warning, State::Note]);
     }
 }

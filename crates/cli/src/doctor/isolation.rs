@@ -1,4 +1,4 @@
-//! What came of trying the sandbox of a node.
+//! Whether each part of a node's sandbox works on this machine.
 
 use muster_sandbox::probe::{Probe, Tried};
 use muster_server::Isolation;
@@ -13,53 +13,53 @@ const NETWORK: &str =
     "modprobe veth bridge; in a container also: --cap-add NET_ADMIN, or --privileged";
 
 pub fn check(probe: &Probe, isolation: Isolation) -> Vec<Finding> {
-    let missing = State::of_missing_wall(isolation);
-    let wall = |id, tried: &Tried, meaning, fix: &str| match tried {
-        Ok(()) => Finding::ok(id, "tried, and works", meaning),
+    let missing = State::of_missing_sandbox(isolation);
+    let part = |id, tried: &Tried, meaning, fix: &str| match tried {
+        Ok(()) => Finding::ok(id, "works", meaning),
         Err(why) => Finding::new(id, missing, why, meaning).fix(fix),
     };
     let (users, processes) = (&probe.users, &probe.processes);
     vec![
-        wall(
+        part(
             "namespace-user",
             users,
-            "without it users of a node would be users of the machine",
+            "without it, users of a node would be users of the machine",
             UNPRIVILEGED,
         ),
-        wall(
+        part(
             "namespace-pid",
             processes,
-            "without it a node would see all processes of the machine",
+            "without it, a node would see all processes of the machine",
             CONTAINER,
         ),
-        wall(
+        part(
             "namespace-mount",
             &probe.mounts,
-            "without it a node would see all files of the machine",
+            "without it, a node would see all files of the machine",
             CONTAINER,
         ),
-        wall(
+        part(
             "namespace-net",
             &probe.network,
-            "without it nodes would share addresses and ports",
+            "without it, nodes would share addresses and ports",
             CONTAINER,
         ),
-        wall(
+        part(
             "namespace-ipc",
             &probe.ipc,
-            "without it nodes would share memory and semaphores",
+            "without it, nodes would share memory and semaphores",
             CONTAINER,
         ),
-        wall(
+        part(
             "namespace-uts",
             &probe.host_name,
-            "without it all nodes would have one host name",
+            "without it, all nodes would have the same host name",
             CONTAINER,
         ),
-        wall(
+        part(
             "read-only-mounts",
             &probe.protected_mounts,
-            "without it nodes could change the programs that they are shown",
+            "without it, nodes could change programs that are mounted into them",
             "Linux 5.12 or newer; in a container: --security-opt seccomp=unconfined",
         ),
         seccomp(probe, isolation),
@@ -67,18 +67,17 @@ pub fn check(probe: &Probe, isolation: Isolation) -> Vec<Finding> {
     ]
 }
 
-/// No wall depends on it, but every job in a sandbox gets a filter, or does not start.
+/// No other part of the sandbox depends on it, but a sandboxed job does not start without a filter.
 fn seccomp(probe: &Probe, isolation: Isolation) -> Finding {
     const ID: &str = "seccomp";
-    const MEANING: &str =
-        "a sandboxed job is refused system calls that it has no use for, or does not start";
+    const MEANING: &str = "blocks system calls that sandboxed jobs do not need; without it, sandboxed jobs do not start";
     let state = match isolation {
         Isolation::None => State::Note,
         Isolation::Auto if probe.node.is_err() => State::Warning,
         Isolation::Auto | Isolation::Sandbox => State::Failure,
     };
     match &probe.seccomp {
-        Ok(()) => Finding::ok(ID, "tried, and works", MEANING),
+        Ok(()) => Finding::ok(ID, "works", MEANING),
         Err(why) => Finding::new(ID, state, why, MEANING).fix(
             "use a kernel with CONFIG_SECCOMP_FILTER=y, as Debian's have, or set isolation = \"none\"",
         ),
@@ -89,16 +88,16 @@ fn helper(tried: &Tried, missing: State) -> Finding {
     const ID: &str = "helper";
     let why = match tried {
         Ok(()) => {
-            let found = "made a whole node and let it go";
+            let found = "created and removed a complete test node";
             return Finding::ok(ID, found, "nodes run in a sandbox");
         }
         Err(why) => why,
     };
     let meaning = match missing {
         State::Failure => "isolation is sandbox, so the server does not start",
-        _ => "nodes are plain processes of the server's user, without limits and sandbox",
+        _ => "nodes are plain processes of the server's user, without limits or a sandbox",
     };
-    // The words of the step that failed.
+    // The error message tells which step failed.
     let fix = if why.contains("/proc") {
         "in a container: --security-opt unmask=ALL (podman) or systempaths=unconfined (docker)"
     } else if why.contains("network") || why.contains("cable") || why.contains("bridge") {
@@ -163,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(bad(&open, isolation), [("seccomp", state)]);
         }
-        // Jobs of plain nodes get no filter.
+        // Jobs on nodes without a sandbox have no filter.
         let plain = [("seccomp", State::Warning), ("helper", State::Warning)];
         assert_eq!(bad(&Probe { node: no(), ..open }, Isolation::Auto), plain);
     }

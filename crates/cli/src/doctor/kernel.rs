@@ -1,19 +1,19 @@
-//! The kernel: its version, and what its settings let an ordinary user do.
+//! The kernel: its version, and what its settings allow ordinary users.
 
 use muster_server::Isolation;
 
 use super::finding::{Finding, State};
 
-/// The first that can make a mount read-only with all below it.
+/// The first version that can make a mount and everything below it read-only.
 const OLDEST: (u32, u32) = (5, 12);
 
 pub struct Kernel {
     pub release: String,
     pub is_root: bool,
-    /// Of Debian's older kernels; `None` where there is no such setting.
+    /// A setting of older Debian kernels; `None` if it does not exist.
     pub userns_clone: Option<u64>,
     pub userns_max: Option<u64>,
-    /// Of Ubuntu's.
+    /// A setting of Ubuntu's kernels.
     pub apparmor_restricts: Option<u64>,
 }
 
@@ -41,9 +41,9 @@ fn version(kernel: &Kernel, isolation: Isolation) -> Finding {
     let release = format!("Linux {}", kernel.release);
     match version_of(&kernel.release) {
         Some(version) if version >= OLDEST => Finding::ok(ID, release, MEANING),
-        Some(_) => Finding::new(ID, State::of_missing_wall(isolation), release, MEANING)
-            .fix("apt install linux-image-amd64, from Debian 12 or newer, and start it"),
-        None => Finding::note(ID, format!("{release}: not a version that we know"), MEANING),
+        Some(_) => Finding::new(ID, State::of_missing_sandbox(isolation), release, MEANING)
+            .fix("apt install linux-image-amd64, from Debian 12 or newer, and reboot"),
+        None => Finding::note(ID, format!("{release}: unknown version"), MEANING),
     }
 }
 
@@ -55,7 +55,7 @@ fn version_of(release: &str) -> Option<(u32, u32)> {
 
 fn user_namespaces(kernel: &Kernel, isolation: Isolation) -> Finding {
     const ID: &str = "user-namespaces";
-    const MEANING: &str = "a server that is not root makes its nodes in a user namespace, and every node has one of its own";
+    const MEANING: &str = "a server that is not root creates its nodes in a user namespace, and every node has its own";
     let blocked = [
         ("user.max_user_namespaces", kernel.userns_max, 0, "65536", true),
         ("kernel.unprivileged_userns_clone", kernel.userns_clone, 0, "1", false),
@@ -66,11 +66,11 @@ fn user_namespaces(kernel: &Kernel, isolation: Isolation) -> Finding {
         return Finding::ok(ID, "no setting restricts them", MEANING);
     };
     let found = format!("{name} is {bad}");
-    let state = State::of_missing_wall(isolation);
+    let state = State::of_missing_sandbox(isolation);
     match kernel.is_root && !is_for_root {
-        true => Finding::note(ID, format!("{found}; it does not hold for root"), MEANING),
+        true => Finding::note(ID, format!("{found}; root is not affected"), MEANING),
         false => Finding::new(ID, state, found, MEANING).fix(format!(
-            "sysctl -w {name}={good}; to keep it, write {name}={good} into /etc/sysctl.d/60-muster.conf"
+            "sysctl -w {name}={good}; to keep it, add {name}={good} to /etc/sysctl.d/60-muster.conf"
         )),
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_is_told() {
+    fn an_old_kernel_is_reported() {
         assert_eq!(states(&good(), Isolation::Sandbox), [State::Ok, State::Ok]);
         for (release, state) in [
             ("5.12.0", State::Ok),

@@ -1,4 +1,4 @@
-//! Programs and devices that jobs may want. Nothing of the server depends on them, so all are notes at worst.
+//! Programs and devices that jobs may need. The server does not depend on them, so findings are warnings at worst.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::finding::{Finding, State};
 use crate::failure::brief;
 
-/// How each is asked for its version, or whether what it speaks to is there.
+/// How each program is asked for its version, or whether its counterpart is available.
 const ASKED: [(&str, &[&str]); 7] = [
     ("podman", &["--version"]),
     ("docker", &["--version"]),
@@ -25,30 +25,30 @@ const ASKED: [(&str, &[&str]); 7] = [
     ("slirp4netns", &["--version"]),
     ("ssh", &["-V"]),
 ];
-/// The same program as docker, asked for the other side.
+/// The docker program again, asked about its server.
 const DOCKER_SERVER: &str = "docker server";
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a program said.
+/// What a program printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// There is no such program.
+    /// The program is not installed.
     Absent,
-    /// Its first line.
+    /// The first line of its output.
     ApiResponse(String),
-    /// It ended badly, and its first line.
+    /// It failed; this is the first line of its output.
     Failed(String),
     Late,
 }
 
 pub struct Answers {
     pub programs: Vec<(&'static str, Said)>,
-    /// What the kernel's part of NVIDIA's driver says of itself.
+    /// The version that the kernel part of NVIDIA's driver reports.
     pub nvidia_driver: Option<String>,
     pub gpus: Gpus,
 }
 
-/// Programs that run meanwhile.
+/// Programs that run in the background.
 pub struct Asked {
     running: Vec<(&'static str, Option<Running>)>,
     deadline: Instant,
@@ -59,7 +59,7 @@ struct Running {
     outputs: Vec<File>,
 }
 
-/// Starts all of them at once.
+/// Starts all programs at once.
 pub fn ask(within: Duration) -> Asked {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -71,7 +71,7 @@ pub fn ask(within: Duration) -> Asked {
 }
 
 fn find(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
-    // A relative folder would be one of whoever made the working directory.
+    // A relative folder could contain programs of another user.
     let absolute = folders.iter().filter(|folder| folder.is_absolute());
     absolute.map(|folder| folder.join(name)).find(|path| {
         let about = std::fs::metadata(path);
@@ -79,7 +79,7 @@ fn find(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
     })
 }
 
-/// In a process group of its own, so that it can be ended with whatever it started.
+/// The program runs in its own process group, so that it can be killed together with its children.
 fn start(program: &Path, arguments: &[&str]) -> Option<Running> {
     let mut command = Command::new(program);
     command.args(arguments).current_dir("/").process_group(0);
@@ -89,7 +89,7 @@ fn start(program: &Path, arguments: &[&str]) -> Option<Running> {
     let stderr = child.stderr.take().map(|pipe| File::from(std::os::fd::OwnedFd::from(pipe)));
     let outputs: Vec<File> = stdout.into_iter().chain(stderr).collect();
     for output in &outputs {
-        // Something that it started may hold the pipe open for ever.
+        // A child of the program may hold the pipe open indefinitely.
         if let Ok(flags) = fcntl_getfl(output) {
             let _ = fcntl_setfl(output, flags | OFlags::NONBLOCK);
         }
@@ -98,7 +98,7 @@ fn start(program: &Path, arguments: &[&str]) -> Option<Running> {
 }
 
 impl Asked {
-    /// Where it is may be a setting, and those are read later.
+    /// The path may come from a setting, and settings are read later.
     pub fn ask_uv(&mut self, setting: Option<&Path>) {
         let program = find_uv(setting).ok();
         self.running.push(("uv", program.and_then(|program| start(&program, &["--version"]))));
@@ -125,7 +125,7 @@ impl Running {
                 Ok(Some(status)) => break status,
                 Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
                 Ok(None) | Err(_) => {
-                    // Its number is still its own: nobody has waited for it.
+                    // The process id is still valid: the process has not been reaped.
                     let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
                     let _ = self.child.wait();
                     return Said::Late;
@@ -157,31 +157,33 @@ impl Answers {
 pub fn check(answers: &Answers) -> Vec<Finding> {
     let mut findings = vec![engine(answers), gpu(answers)];
     for (name, absent, meaning, fix) in [
-        ("git", State::Note, "jobs note which revision their code is of", "apt install git"),
+        ("git", State::Note, "records the revision of a job's code", "apt install git"),
         (
             "uv",
             State::Warning,
             "builds the Python environments of jobs; without it, jobs that need one fail",
-            "pip install uv, and name it as the setting uv",
+            "pip install uv, and set its path with the setting uv",
         ),
         (
             "python3",
             State::Note,
-            "jobs in Python need one that is installed here",
+            "Python jobs need an interpreter on this machine",
             "apt install python3",
         ),
-        ("ssh", State::Note, "connects to nodes that offer it", "apt install openssh-client"),
+        ("ssh", State::Note, "connects to nodes that allow it", "apt install openssh-client"),
     ] {
         findings.push(program(name, &[(name, answers.of(name))], (absent, meaning, fix)));
     }
-    let way = [("slirp4netns", answers.of("slirp4netns"))];
-    let meaning = "sandboxed nodes reach the internet by it, where egress is true";
+    let internet = [("slirp4netns", answers.of("slirp4netns"))];
+    let meaning =
+        "gives sandboxed nodes internet access if egress is true; without it, jobs have none";
     let fix = "apt install slirp4netns, or set egress = false";
-    findings.push(program("internet-access", &way, (State::Warning, meaning, fix)));
+    findings.push(program("internet-access", &internet, (State::Warning, meaning, fix)));
     findings
 }
 
-/// The first of these that is there. How bad it is if none works, what it is for, and what to do then.
+/// Reports the first of these programs that is installed. The tuple is the state if none works, the meaning, and the
+/// remedy.
 fn program(
     id: &'static str,
     named: &[(&str, &Said)],
@@ -192,7 +194,7 @@ fn program(
             Finding::ok(id, version, meaning)
         }
         Some((name, Said::Late)) => {
-            Finding::note(id, format!("{name} did not say its version in time"), meaning)
+            Finding::note(id, format!("{name} did not report its version in time"), meaning)
         }
         Some((name, Said::Failed(why))) => {
             Finding::new(id, absent, format!("{name} does not work: {why}"), meaning).fix(fix)
@@ -208,7 +210,7 @@ fn program(
 
 fn engine(answers: &Answers) -> Finding {
     const ID: &str = "container-engine";
-    const MEANING: &str = "jobs whose environment is an image need one; others do not";
+    const MEANING: &str = "needed only by jobs whose environment is an image";
     let mut parts: Vec<String> = Vec::new();
     let mut is_usable = false;
     if let Said::ApiResponse(version) = answers.of("podman") {
@@ -221,7 +223,7 @@ fn engine(answers: &Answers) -> Finding {
             parts.push(format!("docker, server {version}"));
             is_usable = true;
         }
-        (_, Said::Late) => parts.push("docker, whose server does not answer in time".to_owned()),
+        (_, Said::Late) => parts.push("docker, whose server does not respond in time".to_owned()),
         (_, _) => parts.push("docker, whose server cannot be reached".to_owned()),
     }
     let found = parts.join("; ");
@@ -231,7 +233,7 @@ fn engine(answers: &Answers) -> Finding {
             Finding::note(ID, "neither podman nor docker found", MEANING).fix("apt install podman")
         }
         false => Finding::note(ID, found, MEANING)
-            .fix("systemctl start docker, and usermod -aG docker USER; or apt install podman"),
+            .fix("systemctl start docker and usermod -aG docker USER, or apt install podman"),
     }
 }
 
@@ -247,14 +249,13 @@ fn gpu(answers: &Answers) -> Finding {
         }
         (Some(driver), [_, ..], Some(why)) => {
             let why = brief(why);
-            let found =
-                format!("{}, driver {driver}; its library tells nothing: {why}", found.len());
+            let found = format!("{}, driver {driver}; its library fails: {why}", found.len());
             Finding::note(ID, found, MEANING)
-                .fix("apt install libnvidia-ml1, of the driver's version")
+                .fix("apt install libnvidia-ml1, in the version of the driver")
         }
         (None, devices, _) => {
             Finding::note(ID, format!("{} devices, but no driver", devices.len()), MEANING)
-                .fix("apt install nvidia-driver, and start the machine again")
+                .fix("apt install nvidia-driver, and reboot")
         }
         (Some(driver), [], _) => {
             Finding::note(ID, format!("driver {driver}, but no device"), MEANING)
@@ -264,7 +265,7 @@ fn gpu(answers: &Answers) -> Finding {
 }
 
 fn in_words(gpu: &Gpu) -> String {
-    let name = brief(gpu.name.as_deref().unwrap_or("one without a name"));
+    let name = brief(gpu.name.as_deref().unwrap_or("unnamed"));
     match gpu.memory_bytes {
         Some(bytes) => format!("{name}, {} MiB", bytes >> 20),
         None => name,
@@ -335,7 +336,7 @@ mod tests {
         for (nvidia_driver, found, silence, words) in [
             (None, vec![], no_library(), "none"),
             (driver(), vec![a100(0), a100(1)], None, "2, the first is NVIDIA A100, 40960 MiB"),
-            (driver(), vec![a100(0)], no_library(), "tells nothing: cannot open"),
+            (driver(), vec![a100(0)], no_library(), "its library fails: cannot open"),
             (None, vec![a100(0)], no_library(), "1 devices, but no driver"),
             (driver(), vec![], None, "but no device"),
         ] {
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_or_fails_is_told() {
+    fn a_program_that_hangs_or_fails_is_reported() {
         let shell = Path::new("/bin/sh");
         let run = |script: &str, within| {
             let running = start(shell, &["-c", script]).unwrap();
@@ -358,11 +359,11 @@ mod tests {
         assert_eq!(run("echo no; exit 3", long), Said::Failed("no".to_owned()));
         let started = Instant::now();
         assert_eq!(run("sleep 600 & sleep 600", short), Said::Late);
-        // Who stays behind with the pipe in its hands is not waited for.
+        // A child that still holds the pipe is not waited for.
         assert_eq!(run("echo v; sleep 20 & exit 0", long), answer("v"));
         assert!(started.elapsed() < Duration::from_secs(20));
         let said = |said: Said| program("uv", &[("uv", &said)], (State::Warning, "", "")).found;
-        assert_eq!(said(Said::Late), "uv did not say its version in time");
+        assert_eq!(said(Said::Late), "uv did not report its version in time");
         assert_eq!(said(Said::Failed("broken".to_owned())), "uv does not work: broken");
         assert_eq!(said(answer("")), "uv");
     }
@@ -372,6 +373,6 @@ mod tests {
         let folders = [PathBuf::from("."), "bin".into(), "/bin".into()];
         assert_eq!(find(&folders, "sh"), Some("/bin/sh".into()));
         assert_eq!(find(&folders, "no-such-program"), None);
-        assert_eq!(find(&[PathBuf::from("/")], "bin"), None, "a folder is no program");
+        assert_eq!(find(&[PathBuf::from("/")], "bin"), None, "a folder is not a program");
     }
 }

@@ -1,4 +1,4 @@
-//! What this machine can limit, and what limits us: control groups, users, descriptors, processes and memory.
+//! What this machine can limit, and how it limits the server: control groups, users, descriptors, processes and memory.
 
 use muster_providers::sandboxed::Machine;
 use muster_sandbox::cgroup::layout::{Version, parse_mounts};
@@ -8,11 +8,11 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::finding::{Finding, State};
 
-/// Threads count too, and a library for numbers starts one per core.
+/// Threads count too, and numerical libraries start one per core.
 const PROCESSES_WANTED: u64 = 4096;
 const MEMORY_WANTED: u64 = 512 << 20;
 const MEMORY_FREE_WANTED: u64 = 256 << 20;
-/// The first user of nodes, and how many a node has; see the sandbox.
+/// The first user id of nodes, and how many ids a node has; see the sandbox.
 const NODE_USERS: (u64, u64) = (0x7000_0000, 65_536);
 
 pub struct Resources {
@@ -20,10 +20,10 @@ pub struct Resources {
     pub has_v2: bool,
     pub enforced: Enforced,
     pub is_root: bool,
-    /// Which users there are in the namespace that we are in: the first, and how many.
+    /// The user ids that exist in the current namespace: the first, and how many.
     pub users: Vec<(u64, u64)>,
     pub has_subordinate_ids: bool,
-    /// Most that can be open; `None` is no limit.
+    /// How many files can be open; `None` means no limit.
     pub files: Option<u64>,
     pub processes: Option<u64>,
     pub memory: Option<Memory>,
@@ -54,7 +54,7 @@ pub fn look() -> Resources {
     }
 }
 
-/// The kernel's map: first inside, first outside, count.
+/// Parses the kernel's map: first id inside, first id outside, count.
 fn users(map: &str) -> Vec<(u64, u64)> {
     let line = |line: &str| {
         let mut numbers = line.split_whitespace().map(|word| word.parse().ok());
@@ -64,7 +64,7 @@ fn users(map: &str) -> Vec<(u64, u64)> {
     map.lines().filter_map(line).collect()
 }
 
-/// By the user's number, or by the name that the number has.
+/// Looks for the user's id, or for the name that belongs to it.
 fn has_subordinate_ids(subuid: &str, passwd: &str, uid: u32) -> bool {
     let uid = uid.to_string();
     let named = passwd.lines().find(|line| line.split(':').nth(2) == Some(&uid));
@@ -88,9 +88,9 @@ pub fn check(found: &Resources, isolation: Isolation) -> Vec<Finding> {
     let mut findings = vec![hierarchies(found, isolation)];
     let Enforced { cpu, memory, pids } = &found.enforced;
     for (id, enforced, meaning) in [
-        ("limit-cpu", cpu, "without it a node could take all cores"),
-        ("limit-memory", memory, "without it a node could take all memory"),
-        ("limit-processes", pids, "without it a node could fill the machine with processes"),
+        ("limit-cpu", cpu, "without it, a node could use all cores"),
+        ("limit-memory", memory, "without it, a node could use all memory"),
+        ("limit-processes", pids, "without it, a node could fill the machine with processes"),
     ] {
         findings.push(limit(id, enforced, meaning, found, isolation));
     }
@@ -99,24 +99,25 @@ pub fn check(found: &Resources, isolation: Isolation) -> Vec<Finding> {
     findings
 }
 
-/// What nodes share.
+/// The capacity that nodes share.
 pub fn host(is_strict: bool) -> Finding {
     const MEANING: &str =
-        "more than that waits for room, unless over-commit is true, as it is with `muster up`";
+        "further nodes wait for capacity, unless over-commit is true, as with `muster up`";
     let rule =
-        if is_strict { "over-commit is false" } else { "over-commit as the server is started" };
+        if is_strict { "over-commit is false" } else { "over-commit depends on the start command" };
     Finding::ok("host", format!("{}; {rule}", Machine::this()), MEANING)
 }
 
 fn hierarchies(found: &Resources, isolation: Isolation) -> Finding {
     const ID: &str = "cgroups";
-    const MEANING: &str = "without control groups nothing limits nodes, nor counts what they use";
+    const MEANING: &str =
+        "without control groups, nodes have no limits and their usage is not measured";
     match (found.has_v1, found.has_v2) {
         (false, true) => Finding::ok(ID, "v2", MEANING),
         (true, false) => Finding::ok(ID, "v1", MEANING),
         (true, true) => Finding::ok(ID, "hybrid: v1 and v2", MEANING),
         (false, false) => {
-            let state = State::of_missing_wall(isolation).min(State::Warning);
+            let state = State::of_missing_sandbox(isolation).min(State::Warning);
             Finding::new(ID, state, "none is mounted", MEANING)
                 .fix("mount -t cgroup2 none /sys/fs/cgroup")
         }
@@ -134,21 +135,21 @@ fn limit(
         Ok(()) => return Finding::ok(id, "can be enforced", meaning),
         Err(why) => format!("cannot be enforced: {why}"),
     };
-    // Nodes run all the same.
-    let state = State::of_missing_wall(isolation).min(State::Warning);
+    // Nodes run anyway.
+    let state = State::of_missing_sandbox(isolation).min(State::Warning);
     let fix = match (found.is_root, found.has_v1) {
         (true, _) if id == "limit-memory" => {
             "start Linux with cgroup_enable=memory (GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub)"
         }
         (true, _) => {
-            "run the server in a unit of systemd with Delegate=yes and DelegateSubgroup=server"
+            "run the server in a systemd unit with Delegate=yes and DelegateSubgroup=server"
         }
         (false, false) => {
             "systemd-run --user -p Delegate=yes -p DelegateSubgroup=server muster up, or the same two settings in \
              your unit"
         }
         (false, true) => {
-            "start the server with sudo, which runs it as you and only its helper as root, or start Linux with systemd.unified_cgroup_hierarchy=1 and use Delegate=yes"
+            "start the server with sudo, which runs it as you and only its helper as root; or boot Linux with systemd.unified_cgroup_hierarchy=1 and use Delegate=yes"
         }
     };
     Finding::new(id, state, why, meaning).fix(fix)
@@ -166,23 +167,23 @@ fn node_users(found: &Resources, isolation: Isolation) -> Finding {
         };
         return Finding::note(
             ID,
-            format!("not root: all nodes are one user ({more})"),
-            "nodes are kept apart by namespaces alone; with root every node has 65,536 users of its own",
+            format!("not root: all nodes share one user ({more})"),
+            "nodes are separated by namespaces alone; as root, every node has its own 65,536 users",
         )
-        .fix("start the server with sudo to have users for each node: it runs as you, and only its helper as root");
+        .fix("start the server with sudo to give each node its own users: it runs as you, and only its helper as root");
     }
     if has_range {
         return Finding::ok(
             ID,
             "root: 65,536 users for each node",
-            "what gets out of a node is still nobody on the machine and in other nodes",
+            "a process that escapes from a node has no permissions on the machine or in other nodes",
         );
     }
     Finding::new(
         ID,
-        State::of_missing_wall(isolation),
-        "root of a namespace without the users of nodes",
-        "nodes have users from 1,879,048,192 on, and this namespace has not",
+        State::of_missing_sandbox(isolation),
+        "root in a namespace without the user ids of nodes",
+        "the user ids of nodes start at 1,879,048,192, and this namespace does not have them",
     )
     .fix("run the server outside this container, as another user in it, or with --userns host")
 }
@@ -190,7 +191,7 @@ fn node_users(found: &Resources, isolation: Isolation) -> Finding {
 fn files(found: &Resources) -> Finding {
     const ID: &str = "open-files";
     const MEANING: &str =
-        "every connection is an open file, and nodes hold one or two connections each";
+        "every connection is an open file, and each node has one or two connections";
     let fix = format!(
         "LimitNOFILE={DESCRIPTORS_WANTED} in the unit, or `* hard nofile {DESCRIPTORS_WANTED}` in \
          /etc/security/limits.d/muster.conf"
@@ -200,23 +201,22 @@ fn files(found: &Resources) -> Finding {
         Some(limit) => return Finding::ok(ID, format!("up to {limit}"), MEANING),
         None => return Finding::ok(ID, "no limit", MEANING),
     };
-    let told = format!("up to {limit}, and the server wants {DESCRIPTORS_WANTED}");
+    let found = format!("up to {limit}; the server needs {DESCRIPTORS_WANTED}");
     let state = if limit < DESCRIPTORS_MIN { State::Failure } else { State::Warning };
-    Finding::new(ID, state, told, MEANING).fix(fix)
+    Finding::new(ID, state, found, MEANING).fix(fix)
 }
 
 fn processes(found: &Resources) -> Finding {
     const ID: &str = "processes";
-    const MEANING: &str =
-        "processes and threads of one user count together, those of all jobs on a node too";
+    const MEANING: &str = "all processes and threads of one user count together, including those of all jobs on a node";
     match found.processes {
         None => Finding::ok(ID, "no limit", MEANING),
         Some(limit) if limit >= PROCESSES_WANTED => {
             Finding::ok(ID, format!("up to {limit}"), MEANING)
         }
         Some(limit) => {
-            let told = format!("up to {limit}; {PROCESSES_WANTED} are enough for a few nodes");
-            Finding::warning(ID, told, MEANING).fix(
+            let found = format!("up to {limit}; {PROCESSES_WANTED} are enough for a few nodes");
+            Finding::warning(ID, found, MEANING).fix(
                 "LimitNPROC=infinity in the unit, or `* soft nproc unlimited` in /etc/security/limits.d/muster.conf",
             )
         }
@@ -225,25 +225,25 @@ fn processes(found: &Resources) -> Finding {
 
 fn enough_memory(memory: Memory) -> Finding {
     const ID: &str = "memory";
-    const MEANING: &str = "the server takes about 100 MB; nodes take what their jobs do";
+    const MEANING: &str = "the server uses about 100 MB; nodes use as much as their jobs do";
     let mib = |bytes: u64| bytes >> 20;
     let swap = match memory.swap {
         0 => "no swap".to_owned(),
         swap => format!("{} MiB of swap", mib(swap)),
     };
-    let told = format!(
+    let found = format!(
         "{} MiB, of which {} MiB are available; {swap}",
         mib(memory.total),
         mib(memory.available)
     );
     if memory.total < MEMORY_WANTED {
-        return Finding::warning(ID, told, MEANING).fix("use a machine with 1 GiB or more");
+        return Finding::warning(ID, found, MEANING).fix("use a machine with 1 GiB or more");
     }
     if memory.available < MEMORY_FREE_WANTED {
-        return Finding::warning(ID, told, MEANING)
-            .fix("end what takes it: `ps aux --sort=-rss | head` shows that");
+        return Finding::warning(ID, found, MEANING)
+            .fix("stop programs that use much memory: `ps aux --sort=-rss | head` shows them");
     }
-    Finding::ok(ID, told, MEANING)
+    Finding::ok(ID, found, MEANING)
 }
 
 #[cfg(test)]
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn few_files_processes_or_little_memory_are_told() {
+    fn few_files_or_processes_and_little_memory_are_reported() {
         for (files, state) in [(DESCRIPTORS_MIN - 1, State::Failure), (4096, State::Warning)] {
             let found = Resources { files: Some(files), ..good() };
             assert_eq!(bad(&found, Isolation::None), [("open-files", state)]);
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(bad(&Resources { files: None, ..good() }, Isolation::Auto), []);
         let few = Resources { processes: Some(256), is_root: false, ..good() };
         assert!(bad(&few, Isolation::Auto).contains(&("processes", State::Warning)));
-        // Users of nodes are not root on the machine, whoever started them.
+        // The users of nodes are not root on the machine, even if root started them.
         assert_eq!(processes(&Resources { is_root: true, ..few }).state, State::Warning);
         let many = Resources { processes: Some(PROCESSES_WANTED), is_root: false, ..good() };
         assert_eq!(processes(&many).state, State::Ok);

@@ -1,4 +1,4 @@
-//! The server of the state directory: how it is configured, by what it is trusted, and whether it answers.
+//! The server of the state directory: its configuration, its certificate, and whether it responds.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -15,26 +15,26 @@ use crate::server_location::Server;
 use crate::server_process;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Ours is renewed a month before its end: one that is nearer to it has a server that does not renew.
+/// The server renews its own certificate a month before it expires; one that is closer to its end is not being renewed.
 const RENEWED_BEFORE: Duration = Duration::from_secs(29 * 24 * 60 * 60);
 
 pub struct Facts {
     pub config: Result<(), String>,
-    /// Of the operator's own; `None` if they brought none.
+    /// The operator's own certificate; `None` if there is none.
     pub own: Option<Result<(), String>>,
     pub certificate: Result<Option<Seen>, String>,
     pub server: Found,
-    /// The command that starts it.
+    /// The command that starts the server.
     pub start: String,
 }
 
-/// What is known of a server.
+/// What is known about the server.
 pub enum Found {
     Never,
     Unknown(String),
     Known {
         url: String,
-        /// Some process holds the directory.
+        /// A process holds the directory's lock.
         is_held: bool,
         answer: Result<u16, String>,
     },
@@ -42,7 +42,7 @@ pub enum Found {
 
 pub fn look(state_dir: &Path, config: &CliResult<Config>, within: Duration) -> Facts {
     let dir = StateDir::new(state_dir);
-    let told = |failure: &Failure| failure.to_string();
+    let message = |failure: &Failure| failure.to_string();
     let own = config.as_ref().ok().and_then(|config| {
         let (cert, key) = (config.path("tls-cert")?, config.path("tls-key")?);
         let host = config.text("public-host").unwrap_or("localhost").to_owned();
@@ -52,7 +52,7 @@ pub fn look(state_dir: &Path, config: &CliResult<Config>, within: Duration) -> F
     let certificate = muster_server::pki::look(&dir.pki());
     Facts {
         start: dir.start_command(),
-        config: config.as_ref().map(|_| ()).map_err(told),
+        config: config.as_ref().map(|_| ()).map_err(message),
         own,
         certificate: certificate.map_err(|why| printable(&ErrorChain(&why).to_string())),
         server: match dir.read_connection() {
@@ -96,47 +96,50 @@ pub fn check(facts: &Facts, now: SystemTime) -> Vec<Finding> {
 
 fn configuration(facts: &Facts) -> Finding {
     const ID: &str = "configuration";
-    const MEANING: &str = "a server starts with these settings, or not at all";
+    const MEANING: &str = "the server does not start with invalid settings";
     match &facts.config {
-        Ok(()) => Finding::ok(ID, "can be read", MEANING),
+        Ok(()) => Finding::ok(ID, "valid", MEANING),
         Err(why) => Finding::failure(ID, why, MEANING)
-            .fix("mend what it names; muster serve --print-config shows the rest"),
+            .fix("correct the setting that it names; muster serve --print-config shows the others"),
     }
 }
 
 fn certificate(facts: &Facts, now: SystemTime) -> Finding {
     const ID: &str = "certificate";
-    const MEANING: &str = "clients trust the server by it; the server makes and renews it";
+    const MEANING: &str =
+        "clients trust the server because of it; the server creates and renews it";
     let is_up = matches!(&facts.server, Found::Known { answer: Ok(_), .. });
     let seen = match &facts.certificate {
         Ok(Some(seen)) => seen,
-        Ok(None) => return Finding::note(ID, "none yet", MEANING).fix("the first start makes it"),
+        Ok(None) => {
+            return Finding::note(ID, "none yet", MEANING).fix("the first start creates it");
+        }
         Err(why) => {
             return Finding::failure(ID, why, MEANING)
-                .fix("as it says, then start the server again");
+                .fix("correct what it names, then restart the server");
         }
     };
-    // A server that does not run renews it when it starts.
+    // A server that is not running renews its certificate when it starts.
     let state = if is_up { State::Warning } else { State::Note };
-    let again = "start the server again: it makes a new one";
+    let again = "restart the server, which creates a new one";
     if now < seen.not_before {
-        let told = "not valid yet: it was made by a clock that is ahead of this one";
-        return Finding::failure(ID, told, MEANING).fix("set the clock; see clock");
+        let found = "not valid yet: it was created by a clock that is ahead of this one";
+        return Finding::failure(ID, found, MEANING).fix("set the clock; see clock");
     }
     let Ok(left) = seen.not_after.duration_since(now) else {
-        return Finding::new(ID, state, "has ended", MEANING).fix(again);
+        return Finding::new(ID, state, "has expired", MEANING).fix(again);
     };
     let days = left.as_secs() / DAY.as_secs();
     if left < RENEWED_BEFORE {
-        return Finding::new(ID, state, format!("ends in {days} days"), MEANING).fix(again);
+        return Finding::new(ID, state, format!("expires in {days} days"), MEANING).fix(again);
     }
     if let Found::Known { url, .. } = &facts.server
         && let Some(host) = host_of(url)
         && facts.own.is_none()
         && !seen.is_for(host)
     {
-        let told = format!("is not for {host}, which clients are told to use");
-        return Finding::new(ID, state, told, MEANING).fix(again);
+        let found = format!("is not valid for {host}, the host name that clients use");
+        return Finding::new(ID, state, found, MEANING).fix(again);
     }
     let names: Vec<&str> = seen.names.dns.iter().map(String::as_str).collect();
     Finding::ok(ID, format!("valid for {days} more days, for {}", names.join(", ")), MEANING)
@@ -152,9 +155,9 @@ fn host_of(url: &str) -> Option<&str> {
 
 fn own_certificate(own: &Result<(), String>) -> Finding {
     const ID: &str = "own-certificate";
-    const MEANING: &str = "tls-cert and tls-key are shown to clients that use the public host";
+    const MEANING: &str = "tls-cert and tls-key are for clients that use the public host name";
     match own {
-        Ok(()) => Finding::ok(ID, "can be used", MEANING),
+        Ok(()) => Finding::ok(ID, "valid", MEANING),
         Err(why) => Finding::failure(ID, why, MEANING).fix("renew or replace tls-cert and tls-key"),
     }
 }
@@ -162,27 +165,27 @@ fn own_certificate(own: &Result<(), String>) -> Finding {
 fn running(server: &Found, start: &str) -> Finding {
     const ID: &str = "server";
     const MEANING: &str = "whether the server of this state directory can be used";
-    const RESTART: &str = "see its log, then start it again (systemctl restart muster)";
+    const RESTART: &str = "look at its log, then restart it (systemctl restart muster)";
     match server {
         Found::Never => {
             Finding::note(ID, "none was started with this state directory", MEANING).fix(start)
         }
         Found::Unknown(why) => {
-            Finding::failure(ID, why, MEANING).fix(format!("start it again: {start}"))
+            Finding::failure(ID, why, MEANING).fix(format!("restart it: {start}"))
         }
         Found::Known { url, answer: Ok(200), .. } => {
             Finding::ok(ID, format!("{url} is ready"), MEANING)
         }
         Found::Known { url, answer: Ok(status), .. } => {
-            Finding::failure(ID, format!("{url} answers {status}: it is not ready"), MEANING)
+            Finding::failure(ID, format!("{url} is not ready: it returns {status}"), MEANING)
                 .fix(RESTART)
         }
         Found::Known { url, answer: Err(why), is_held: true } => {
-            Finding::failure(ID, format!("it runs, but {url} cannot be asked: {why}"), MEANING)
+            Finding::failure(ID, format!("running, but {url} does not respond: {why}"), MEANING)
                 .fix(RESTART)
         }
         Found::Known { url, answer: Err(_), is_held: false } => {
-            Finding::note(ID, format!("it does not run; it was last at {url}"), MEANING).fix(start)
+            Finding::note(ID, format!("not running; it was last at {url}"), MEANING).fix(start)
         }
     }
 }
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_certificate_is_told() {
+    fn every_bad_certificate_is_reported() {
         assert_eq!(bad(&good()), []);
         let with = |seen| Facts { certificate: Ok(Some(seen)), ..good() };
         let ended = || Seen { not_after: now() - DAY, ..seen() };
@@ -252,7 +255,7 @@ mod tests {
         }
         let elsewhere = Facts { server: known("https://other:7443", true, Ok(200)), ..good() };
         assert_eq!(bad(&elsewhere), [("certificate", State::Warning)]);
-        // The operator's is for that host.
+        // The operator's certificate is for that host.
         assert_eq!(bad(&Facts { own: Some(Ok(())), ..elsewhere }), []);
         let down = || known(URL, false, Err("refused".to_owned()));
         let both = [("certificate", State::Note), ("server", State::Note)];
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_of_a_server_is_told() {
+    fn every_state_of_a_server_is_reported() {
         for (server, state) in [
             (Found::Never, State::Note),
             (Found::Unknown("connection.json is damaged".to_owned()), State::Failure),
@@ -273,7 +276,7 @@ mod tests {
         ] {
             assert_eq!(bad(&Facts { server, ..good() }), [("server", state)]);
         }
-        let slip = Facts { config: Err("there is no key 'lisen'".to_owned()), ..good() };
+        let slip = Facts { config: Err("unknown key 'lisen'".to_owned()), ..good() };
         assert_eq!(bad(&slip), [("configuration", State::Failure)]);
     }
 

@@ -51,7 +51,7 @@ impl Code {
             .map(|file| (file.path.to_string(), file.path.to_string()))
             .collect();
         sent.extend(linked("--code", path, &listing, &keep)?);
-        unwanted.tell();
+        unwanted.report();
         if sent.is_empty() {
             return Err(unreadable(&"there is nothing in it to send"));
         }

@@ -149,7 +149,7 @@ impl Local {
             false => !ignore.leaves_out_file(name),
         };
         let (folder, files) = listed(what, &path, &keep)?;
-        unwanted.tell();
+        unwanted.report();
         if files.is_empty() {
             let shown = quoted(&path.display().to_string());
             return Err(Failure::refused(format!("{what}: {shown} has nothing in it to send")));
@@ -261,7 +261,7 @@ impl Unwanted {
     }
 
     /// Says what was left out.
-    pub fn tell(&self) {
+    pub fn report(&self) {
         for folder in self.found.borrow().iter() {
             crate::output::say(&format!(
                 "note: {} is a virtual environment and is not sent; a job's packages come from its environment",

@@ -226,7 +226,7 @@ const ASKED: &[Case] = &[
         "compute id",
         &["job", "create", "--compute", "a/b", "--command", "true"],
         2,
-        &["'a/b'", "name alone"],
+        &["'a/b'", "only the cluster's name"],
     ),
     (
         "job name",

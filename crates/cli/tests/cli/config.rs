@@ -78,7 +78,7 @@ fn what_cannot_be_is_refused_where_it_is_written() {
         (
             &["--config", path][..],
             &[][..],
-            "bad.toml:1: there is no key 'drain_seconds'; did you mean drain-seconds?",
+            "bad.toml:1: unknown key 'drain_seconds'; did you mean drain-seconds?",
         ),
         (&["--config", "/nowhere/x.toml"], &[], "/nowhere/x.toml does not exist"),
         (&["--listen", "7443"], &[], "--listen is '7443'; give an address and a port"),

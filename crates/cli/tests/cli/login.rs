@@ -77,7 +77,7 @@ fn a_service_principal_logs_in_once_and_is_known_until_logout() {
     assert_eq!(run(elsewhere(&site, &whoami)).code, 3);
     assert_eq!(name_of(&site.run(&whoami)), "owner");
     let again = site.run(&["logout"]);
-    assert!(again.code == 0 && again.stderr.contains("no login"), "{}", again.stderr);
+    assert!(again.code == 0 && again.stderr.contains("not logged in"), "{}", again.stderr);
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn what_is_wrong_keeps_nothing() {
         (&["--service-principal", "-u", &id], 2, "--password"),
         (&["--identity", "-u", &id], 2, "cannot be used with"),
         (&["--service-principal", "-u", &id, "-p", wrong], 1, "does not accept the key"),
-        (&["--service-principal", "-u", other, "-p", &key], 1, "not that of '00000000-"),
-        (&["--service-principal", "-u", &id, "-p", "a b"], 2, "holds no key"),
+        (&["--service-principal", "-u", other, "-p", &key], 1, "does not belong to '00000000-"),
+        (&["--service-principal", "-u", &id, "-p", "a b"], 2, "contains no key"),
     ] {
         let refused = site.run(&[&["login"], flags].concat());
         assert_eq!(refused.code, code, "{flags:?}: {}", refused.stderr);

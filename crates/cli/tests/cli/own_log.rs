@@ -38,9 +38,9 @@ fn a_log_goes_to_its_file_and_a_bad_place_is_refused() {
     for line in text.lines() {
         serde_json::from_str::<serde_json::Value>(line).expect("an object per line");
     }
-    // Whoever started it is told as before.
+    // The user who started it still sees the usual messages.
     let said = std::fs::read_to_string(said).expect("it said something");
-    assert!(said.contains("state is kept in") && !said.contains("answered"), "{said}");
+    assert!(said.contains("the state directory is") && !said.contains("answered"), "{said}");
 }
 
 #[test]

@@ -29,7 +29,10 @@ fn a_status_is_about_the_server_that_other_commands_talk_to() {
     // Without the right to read everything it is known whether the server runs.
     let (code, shown, said) = status(&there.url(), &user, &[]);
     assert_eq!((code, &shown["state"]), (0, &"running".into()), "{said}");
-    assert!(shown["clusters"].is_null() && said.contains("does not show its figures"), "{said}");
+    assert!(
+        shown["clusters"].is_null() && said.contains("may not read the server's figures"),
+        "{said}"
+    );
     let (code, shown, said) = status("https://localhost:1", key.trim_end(), &[]);
     assert_eq!((code, &shown["state"]), (1, &"not_responding".into()), "{shown}");
     assert!(said.contains("the server at https://localhost:1 does not respond"), "{said}");
@@ -139,7 +142,7 @@ fn a_server_that_hangs_is_killed_only_by_force() {
     assert!(String::from_utf8_lossy(&status.stdout).contains("not_responding"));
     let down = site.run(&["down", "--timeout", "1"]);
     assert_eq!(down.code, 1, "{}", down.stderr);
-    assert!(down.stderr.contains("has not ended within 1 seconds"), "{}", down.stderr);
+    assert!(down.stderr.contains("has not stopped within 1 seconds"), "{}", down.stderr);
     assert!(down.stderr.contains("--force"), "{}", down.stderr);
     assert!(server.try_wait().expect("a child of ours").is_none());
     let down = site.run(&["down", "--timeout", "0", "--force"]);
@@ -184,8 +187,8 @@ fn a_server_that_waits_for_a_client_ends_when_its_drain_time_is_over() {
     let mut server = site.take_server();
     let down = site.run(&["down", "--timeout", "1"]);
     assert_eq!(down.code, 1, "{}", down.stderr);
-    assert!(down.stderr.contains("has not ended within 1 seconds"), "{}", down.stderr);
-    assert!(down.stderr.contains("it will when"), "{}", down.stderr);
+    assert!(down.stderr.contains("has not stopped within 1 seconds"), "{}", down.stderr);
+    assert!(down.stderr.contains("it stops when"), "{}", down.stderr);
     assert!(server.try_wait().expect("a child of ours").is_none(), "it did not wait");
     let status = site.run(&["status", "-o", "json"]);
     assert_eq!(status.code, 1, "{}", status.stderr);

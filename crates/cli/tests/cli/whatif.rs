@@ -113,8 +113,8 @@ fn what_is_wrong_is_named_with_the_remedy() {
     );
     check(&with(&["--max-nodes", "10001"]), 2, &["10001 nodes", "at most 10000"]);
     check(&with(&["--max-nodes", "0"]), 2, &["'0'", "from 1"]);
-    check(&with(&["--idle", "60,x"]), 2, &["'x'", "whole seconds"]);
-    check(&with(&["--idle", "-1"]), 2, &["'-1'", "whole seconds"]);
+    check(&with(&["--idle", "60,x"]), 2, &["'x'", "a whole number of seconds"]);
+    check(&with(&["--idle", "-1"]), 2, &["'-1'", "a whole number of seconds"]);
     check(&with(&["--idle", "4000000000"]), 2, &["--idle: ", "too long", "2592000"]);
     check(&with(&["--boot", "100000"]), 2, &["--boot: ", "100000 s", "86400"]);
     check(&with(&["--size", "Standard_DS3_v3"]), 2, &["--size: ", "did you mean Standard_"]);
