@@ -124,5 +124,5 @@ def test_ssh_is_not_served_and_a_cluster_that_asks_for_it_says_so(shell):
     note = "note: the SSH settings are kept but have no effect: nothing on a node accepts SSH\n"
     assert note in said
     connect = shell("az ml compute connect-ssh --name ssh-example", code=2).stderr
-    assert "nodes take jobs from this server only and have no SSH port" in connect, connect
+    assert "nodes accept jobs from this server only and have no SSH port" in connect, connect
     shell("az ml compute delete --name ssh-example --yes")

@@ -1,4 +1,4 @@
-//! `muster compute`: clusters and instances, with the words of `az ml compute`.
+//! `muster compute`: clusters and compute instances, with the commands and flags of `az ml compute`.
 
 mod delete;
 mod evict;
@@ -28,7 +28,7 @@ use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, ComputeType};
 
-/// Create, change, look at and delete clusters and instances
+/// Manage clusters and compute instances
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Create(Box<put::CreateArgs>),
@@ -52,7 +52,7 @@ pub enum Command {
     EnableSso(verbs::EnableSsoArgs),
 }
 
-/// Show a cluster or an instance: its settings, its state and how many nodes it has
+/// Show a cluster or compute instance: its settings, state and nodes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
@@ -62,14 +62,14 @@ pub struct ShowArgs {
     target: Target,
 }
 
-/// List the clusters and instances of a workspace
+/// List the clusters and compute instances in a workspace
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// Only those of this type
+    /// List only computes of this type
     #[arg(long = "type", value_enum, ignore_case = true, value_name = "TYPE")]
     compute_type: Option<ComputeType>,
-    /// At most so many
+    /// Maximum number of results
     #[arg(short = 'r', long, value_name = "COUNT", value_parser = values::at_least_one,
           allow_negative_numbers = true)]
     max_results: Option<u32>,
@@ -79,7 +79,7 @@ pub struct ListArgs {
     scope: Scope,
 }
 
-/// List the nodes that a cluster or an instance has now, and what runs on them
+/// List the nodes of a cluster or compute instance, and their jobs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListNodesArgs {
@@ -89,7 +89,7 @@ pub struct ListNodesArgs {
     target: Target,
 }
 
-/// Which compute a command is about.
+/// The compute that a command acts on.
 #[derive(Debug, clap::Args)]
 struct Target {
     #[command(flatten)]
@@ -103,7 +103,7 @@ impl Target {
         Ok(route(self.scope.workspace()?, &self.name))
     }
 
-    /// For a command that changes the cluster.
+    /// For a command that changes the cluster; it also prints the workspace.
     fn route_to_change(&self) -> CliResult<Route> {
         Ok(route(self.scope.workspace_to_change()?, &self.name))
     }
@@ -142,7 +142,7 @@ async fn show(args: &ShowArgs) -> CliResult {
 async fn list(args: &ListArgs) -> CliResult {
     let route = Route::Computes(args.scope.workspace()?);
     let client = args.scope.connect().await?;
-    // What is of another type does not count, so all are asked for where only some are wanted.
+    // Computes of other types do not count, so all are requested if only one type is wanted.
     let asked = args.max_results.filter(|_| args.compute_type.is_none());
     let mut computes: Vec<SeenCompute> = client.list(&route, asked).await?;
     if let Some(kind) = args.compute_type {
@@ -164,7 +164,7 @@ async fn list_nodes(args: &ListNodesArgs) -> CliResult {
     args.print.show(&nodes, || {
         let columns = std::io::stdout().is_terminal().then(|| output::width::size().0);
         let (header, rows) = view::node_table(&nodes, columns);
-        output::table(&header, rows, "it has no nodes now")
+        output::table(&header, rows, "no nodes at the moment")
     })
 }
 
@@ -182,7 +182,7 @@ fn route(workspace: WorkspaceKey, name: &str) -> Route {
     Route::Compute { workspace, name: name.into() }
 }
 
-/// The compute as it is now.
+/// Prints the current state of the compute.
 async fn print(client: &Client, route: &Route, print: &Print) -> CliResult {
     let compute: SeenCompute = client.get(route).await?;
     if let Some(note) = &compute.properties.properties.note {
@@ -194,5 +194,5 @@ async fn print(client: &Client, route: &Route, print: &Print) -> CliResult {
 
 fn print_table(computes: &[view::Compute]) -> CliResult {
     let rows = computes.iter().map(view::row).collect();
-    output::table(&view::HEADER, rows, "there are no clusters or instances in this workspace")
+    output::table(&view::HEADER, rows, "no clusters or compute instances in this workspace")
 }

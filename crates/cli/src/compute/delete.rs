@@ -1,4 +1,4 @@
-//! Deleting a compute: asked twice, unless the user says that once is enough.
+//! Deleting a compute, after confirmation.
 
 use reqwest::StatusCode;
 
@@ -9,14 +9,14 @@ use crate::failure::{CliResult, Failure, quoted};
 use crate::operation;
 use crate::output::Print;
 
-/// Delete a cluster or an instance with its nodes and its jobs
+/// Delete a cluster or compute instance with its nodes and jobs
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Destructive: ends its jobs and nodes; logs and costs stay.")]
+#[command(after_help = "Destructive: ends its jobs and nodes; logs and costs are kept.")]
 pub struct Args {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
-    /// Do not wait until it is gone
+    /// Do not wait until the deletion has finished
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub async fn run(args: &Args) -> CliResult {
     let answer = client.delete(&route).await?;
     if answer.status == StatusCode::NO_CONTENT {
         let text = format!("there is no compute {} to delete", quoted(name));
-        let missing = Failure::not_found(text).hint("`muster compute list` shows what there is");
+        let missing = Failure::not_found(text).hint("list the computes with `muster compute list`");
         return Err(client.suggest(&route, missing).await);
     }
     if args.no_wait {

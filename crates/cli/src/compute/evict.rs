@@ -1,4 +1,4 @@
-//! `muster compute evict`: rehearses what a provider does to low-priority nodes.
+//! `muster compute evict`: rehearses evictions of low-priority nodes.
 
 use std::time::Duration;
 
@@ -17,29 +17,29 @@ use crate::scope::Scope;
 use crate::values;
 
 const HEADER: [&str; 2] = ["Node", "Seconds"];
-/// How often the nodes are looked at while a rate is rehearsed.
+/// How often nodes are selected when a rate is given.
 const ROUND: Duration = Duration::from_secs(10);
 const ROUNDS_PER_HOUR: f64 = 360.0;
 
-/// Take low-priority nodes of a cluster away, to see what comes of it
+/// Evict low-priority nodes, to rehearse a real eviction
 ///
-/// What runs there gets SIGTERM and the file that MUSTER_PREEMPTION_NOTICE names, and after 30 seconds SIGKILL;
-/// its job waits again. With a rate, nodes are taken away by chance for as long as this command runs.
+/// Processes on the node get SIGTERM and the file that MUSTER_PREEMPTION_NOTICE names, and SIGKILL after 30 seconds; the job
+/// is queued again. With --rate, nodes are evicted at random for as long as this command runs.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Destructive: what runs on the node ends. Dedicated nodes are never taken away.",
+    after_help = "Destructive: stops what runs on the node. Dedicated nodes are never evicted.",
     group = ArgGroup::new("which").args(["node", "rate"]).required(true)
 )]
 pub struct Args {
     #[command(flatten)]
     name: Name<names::Cluster>,
-    /// The node to take away
+    /// Node to evict
     #[arg(long, value_parser = values::name)]
     node: Option<String>,
-    /// How often each node is taken away, like 0.2/h; until the command is interrupted
+    /// How often each node is evicted, such as 0.2/h; until the command is interrupted
     #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
-    /// The same number makes the same choices of the same nodes
+    /// Seed for the random choice: the same seed selects the same nodes
     #[arg(long, default_value_t = 0, requires = "rate")]
     seed: u64,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct Evicted {
     node: String,
-    /// How long what runs there has.
+    /// How long processes on the node can keep running.
     seconds: u64,
 }
 
@@ -72,7 +72,7 @@ pub async fn run(args: &Args) -> CliResult {
         return args.print.show(&evicted, || output::table(&HEADER, row(), ""));
     };
     if args.dry.dry_run {
-        return Err(Failure::refused("--dry-run shows one request; give it with --node"));
+        return Err(Failure::refused("--dry-run shows a single request; use it with --node"));
     }
     rehearse(args, rate, &client, &workspace).await
 }
@@ -89,8 +89,8 @@ async fn evict(client: &Client, route: &Route) -> CliResult<Evicted> {
     Ok(Evicted { node: node_id, seconds })
 }
 
-/// Looks at the nodes in rounds, for ever. Each round every node that is up is taken away with a chance that
-/// comes to the rate.
+/// Evicts nodes in endless rounds. In each round, every node that is up is evicted with the probability that corresponds to
+/// the rate.
 async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &WorkspaceKey) -> CliResult {
     let route =
         Route::ComputeNodes { workspace: workspace.clone(), name: args.name.as_str().into() };
@@ -107,7 +107,7 @@ async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &Workspace
         {
             let evicted = evict(client, &args.route(workspace, &node.node_id)).await;
             if let Some(evicted) = unless_gone(evicted)? {
-                output::say(&format!("{} goes within {} s", evicted.node, evicted.seconds));
+                output::say(&format!("{} is evicted within {} s", evicted.node, evicted.seconds));
             }
         }
         tokio::time::sleep(ROUND).await;
@@ -115,7 +115,7 @@ async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &Workspace
     Ok(())
 }
 
-/// A node that has left since it was listed cannot be taken away any more, and that ends no rehearsal.
+/// A node that was deleted after it was listed cannot be evicted any more; the rehearsal continues.
 fn unless_gone(evicted: CliResult<Evicted>) -> CliResult<Option<Evicted>> {
     match evicted {
         Err(failure) if failure.is_too_late() => Ok(None),
@@ -123,7 +123,7 @@ fn unless_gone(evicted: CliResult<Evicted>) -> CliResult<Option<Evicted>> {
     }
 }
 
-/// From 0 to 1, always the same for the same node and round.
+/// A number from 0 to 1, always the same for the same node and round.
 fn draw(seed: u64, round: u64, node: &str) -> f64 {
     let mix = |state: u64, next: u64| {
         let mut mixed = (state ^ next).wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -132,15 +132,15 @@ fn draw(seed: u64, round: u64, node: &str) -> f64 {
         mixed ^ (mixed >> 31)
     };
     let drawn = node.bytes().map(u64::from).fold(mix(mix(0, seed), round), mix);
-    // The 53 bits that a fraction can hold.
+    // A fraction holds 53 bits.
     (drawn >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// `0.2/h`: per node and hour, at most one a round.
+/// `0.2/h`: evictions per node and hour, at most one per round.
 fn parse_rate(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_suffix("/h").and_then(|number| number.trim().parse().ok());
     number.filter(|rate: &f64| *rate > 0.0 && *rate <= ROUNDS_PER_HOUR).ok_or_else(|| {
-        format!("write it like 0.2/h, with more than 0 and at most {ROUNDS_PER_HOUR}")
+        format!("write it as 0.2/h; it must be more than 0 and at most {ROUNDS_PER_HOUR}")
     })
 }
 

@@ -1,5 +1,5 @@
-//! A compute as its owner writes it: the fields of Azure's schemas `amlCompute` and `computeInstance`, and one of
-//! our own.
+//! A compute as a YAML document: the fields of Azure's schemas `amlCompute` and `computeInstance`, and one of Muster's
+//! own.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::document::{Field, Fields, Kind, field};
 use crate::failure::{CliResult, Failure, quoted};
 use crate::values;
 
-const BY_HAND: &str = "start and stop it by hand, or from a program; leave it out";
-const AS_JOB: &str = "run it as a job on the instance; leave it out";
+const BY_HAND: &str = "start and stop it by hand or from a program, and remove this field";
+const AS_JOB: &str = "run it as a job on the compute instance, and remove this field";
 const SSH: [Field; 4] = [
     field("ssh_port", Kind::Shown),
     field("admin_username", Kind::Text),
@@ -40,10 +40,10 @@ const IDENTITY: [Field; 4] = [
     field("principal_id", Kind::Shown),
     field("tenant_id", Kind::Shown),
 ];
-/// Why nobody makes an instance for somebody else.
+/// Why a user cannot create a compute instance for another user.
 pub const NOT_ON_BEHALF: &str =
-    "an instance is its creator's: let that user create it, logged in with `muster login`";
-/// Azure's name for the administrator of every instance.
+    "a compute instance belongs to its creator: let that user create it after `muster login`";
+/// Azure's name for the administrator of every compute instance.
 const INSTANCE_ADMIN: &str = "azureuser";
 pub const FIELDS: &[Field] = &[
     field("name", Kind::Text),
@@ -69,10 +69,13 @@ pub const FIELDS: &[Field] = &[
     field("setup_scripts", Kind::Refused(AS_JOB)),
     field("custom_applications", Kind::Refused(AS_JOB)),
     field("create_on_behalf_of", Kind::Refused(NOT_ON_BEHALF)),
-    field("enable_os_patching", Kind::Refused("nodes are made anew at every start; leave it out")),
-    field("enable_root_access", Kind::Refused("nodes run as the server's user; leave it out")),
-    field("enable_sso", Kind::Refused("there is no console to sign on to; leave it out")),
-    field("resource_id", Kind::Refused("clusters are made here, not attached")),
+    field(
+        "enable_os_patching",
+        Kind::Refused("nodes are new after every start; remove this field"),
+    ),
+    field("enable_root_access", Kind::Refused("nodes run as the server's user; remove this field")),
+    field("enable_sso", Kind::Refused("there is no console to sign in to; remove this field")),
+    field("resource_id", Kind::Refused("clusters are created here, not attached")),
     field("id", Kind::Shown),
     field("resourceGroup", Kind::Shown),
     field("created_on", Kind::Shown),
@@ -89,13 +92,13 @@ pub const FIELDS: &[Field] = &[
     field("note", Kind::Shown),
 ];
 
-/// What can only be said once it is known which kind of compute is meant. `now` is that of a compute which is there.
+/// Checks that depend on the kind of compute. `now` is the kind of the existing compute.
 pub fn settled(mut wanted: ComputeDraft, now: Option<ComputeKind>) -> CliResult<ComputeDraft> {
     wanted.patch.kind = wanted.patch.kind.or(now);
     let Some(admin) = &mut wanted.patch.admin else { return Ok(wanted) };
     if wanted.patch.kind.unwrap_or_default() == ComputeKind::Cluster {
         return match admin.user_name.is_empty() {
-            true => Err(Failure::refused("an SSH key is given, and no administrator whose it is")
+            true => Err(Failure::refused("an SSH key is given without an administrator")
                 .hint("add --admin-username NAME")),
             false => Ok(wanted),
         };
@@ -103,16 +106,16 @@ pub fn settled(mut wanted: ComputeDraft, now: Option<ComputeKind>) -> CliResult<
     let is_usual = admin.user_name.is_empty() || *admin.user_name == *INSTANCE_ADMIN;
     if !is_usual || wanted.password.is_some() {
         return Err(Failure::refused(format!(
-            "the administrator of an instance is always {INSTANCE_ADMIN}, without a password; leave both out"
+            "the administrator of a compute instance is always {INSTANCE_ADMIN}, without a password; remove both"
         )));
     }
     admin.user_name = INSTANCE_ADMIN.into();
-    // The name alone is what the server says anyway.
+    // The server reports the administrator's name anyway.
     wanted.patch.admin.take_if(|admin| admin.ssh_public_key.is_none());
     Ok(wanted)
 }
 
-/// What a document asks for, and the administrator's password, which no patch holds.
+/// The changes that a document requests, and the administrator's password, which is not part of a patch.
 pub struct ComputeDraft {
     pub patch: ClusterPatch,
     pub password: Option<String>,
@@ -165,7 +168,7 @@ pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> CliResult<ComputeD
     Ok(ComputeDraft { patch, password: people.admin_password })
 }
 
-/// What flags say goes before what a file says.
+/// Flags take precedence over the file.
 pub fn merged(over: ClusterPatch, under: ClusterPatch) -> ClusterPatch {
     ClusterPatch {
         kind: over.kind.or(under.kind),

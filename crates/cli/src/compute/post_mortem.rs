@@ -1,4 +1,4 @@
-//! What became of nodes that are gone: `muster compute list-post-mortems` and `show-post-mortem`.
+//! Nodes that failed or were lost: `muster compute list-post-mortems` and `show-post-mortem`.
 
 use muster_wire::Route;
 use muster_wire::post_mortem::{Findings, PostMortem};
@@ -11,10 +11,10 @@ use crate::values;
 
 const HEADER: [&str; 6] = ["Node", "Cause", "Given up on", "Host", "Ended by", "Jobs"];
 
-/// List the nodes that did not leave in peace, the newest first
+/// List nodes that failed or were lost, newest first
 ///
-/// Each node that did not come up, ended by itself or was not heard from any more leaves a post-mortem that stays when the
-/// node is gone; of each compute the newest 20 are kept, until the compute is deleted.
+/// A node that did not start, ended unexpectedly or stopped responding leaves a post-mortem, which is kept after the node is
+/// deleted. The newest 20 of each compute are kept, until the compute is deleted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
@@ -24,13 +24,14 @@ pub struct ListArgs {
     target: Target,
 }
 
-/// Show what became of a node that did not leave in peace
+/// Show why a node failed or was lost
 ///
-/// What happened and when, what it ran, how its first process ended, what its cgroup counted, and the end of its agent's log.
+/// Shows what happened and when, what the node ran, how its first process ended, its cgroup statistics, and the end of its
+/// agent's log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
-    /// The node's name, as list-post-mortems has it
+    /// Name of the node, from list-post-mortems
     #[arg(long, value_parser = values::name)]
     node: String,
     #[command(flatten)]
@@ -87,7 +88,7 @@ pub async fn list(args: &ListArgs) -> CliResult {
     let all: Vec<Shown<'_>> = found.iter().map(shown).collect();
     args.print.show(&all, || {
         let rows = all.iter().map(row).collect();
-        output::table(&HEADER, rows, "no node of it came to a bad end")
+        output::table(&HEADER, rows, "no failed nodes")
     })
 }
 

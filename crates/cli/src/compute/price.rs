@@ -1,4 +1,4 @@
-//! What a cluster can cost in an hour, by the server's own prices.
+//! What a cluster can cost per hour, according to the server's prices.
 
 use muster_core::ClusterPatch;
 use muster_core::model::{ComputeKind, Tier};
@@ -10,12 +10,12 @@ use muster_wire::workspace::WorkspaceResource;
 use crate::client::Client;
 use crate::failure::CliResult;
 
-/// What the server fills in for a new cluster.
+/// The server's defaults for a new cluster.
 const SIZE_DEFAULT: &str = "STANDARD_DS3_V2";
 const NODES_MAX_DEFAULT: u32 = 4;
 const LOCATION_DEFAULT: &str = "eastus";
 
-/// Of a cluster after a change: all its nodes, all the time. Nothing for a size without a price.
+/// The maximum cost of a cluster after a change, with all nodes running all the time. `None` for a size without a price.
 pub async fn usd_per_hour_max(
     client: &Client,
     route: &Route,
@@ -44,7 +44,7 @@ pub async fn usd_per_hour_max(
                 let route = Route::Workspace(workspace.clone());
                 match client.find::<WorkspaceResource>(&route).await? {
                     Some(workspace) => workspace.location,
-                    // Prices are of a region: the one that a new workspace would be in.
+                    // Prices depend on the region; this is the one that a new workspace would have.
                     None => LOCATION_DEFAULT.to_owned(),
                 }
             }
@@ -68,7 +68,7 @@ pub async fn sizes(
     Ok(list.value)
 }
 
-/// In millionths of a dollar per hour.
+/// Millionths of a dollar per hour.
 pub fn of(size: &VmSizeInfo, is_low_priority: bool) -> Option<u64> {
     let tier = if is_low_priority { "LowPriority" } else { "Standard" };
     let price = size.estimated_prices.values.iter().find(|price| price.vm_tier == tier)?;
@@ -79,7 +79,7 @@ pub fn of(size: &VmSizeInfo, is_low_priority: bool) -> Option<u64> {
 
 pub fn usd(micro: u64) -> String {
     let text = format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000);
-    // Cents always, what is below them where it is there.
+    // Always with cents, and with more digits only if they are not zero.
     let cents = text.len() - 4;
     let (start, rest) = text.split_at(cents);
     format!("{start}{}", rest.trim_end_matches('0'))

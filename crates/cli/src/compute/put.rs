@@ -1,7 +1,7 @@
-//! Creating and changing clusters and instances.
+//! Creating and changing clusters and compute instances.
 //!
-//! Only what the user says is sent: the server fills in what a new cluster needs, and keeps what an existing
-//! one has.
+//! Only the given values are sent: the server adds defaults for a new cluster, and keeps the other values of an existing
+//! one.
 
 use std::collections::BTreeSet;
 
@@ -29,49 +29,49 @@ use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values::{self, ComputeType};
 
-/// What stands for the cluster's own identity in a list of identities.
+/// Stands for the cluster's own identity in a list of identities.
 const SYSTEM_IDENTITY: &str = "[system]";
 
 const CREATING: &str = "creating";
 
-/// Create a cluster or an instance, or change an existing one
+/// Create or update a cluster or compute instance
 ///
-/// A cluster grows and shrinks with its jobs. An instance is one machine that is started and stopped by hand.
+/// A cluster grows and shrinks with its jobs. A compute instance is a single node that you start and stop.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating, costs money: nodes cost while they are there, busy or not.")]
+#[command(after_help = "Mutating, costs money: nodes cost money while they exist, busy or idle.")]
 pub struct CreateArgs {
     #[command(flatten)]
     name: MaybeName<names::NewCompute>,
-    /// A YAML file with the fields of Azure's schemas, or - for the standard input; flags go first
+    /// YAML file with the fields of Azure's schema, or - for standard input; flags override it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The type of compute [default: AmlCompute]
+    /// Type of compute [default: AmlCompute]
     #[arg(short = 't', long = "type", value_enum, ignore_case = true, value_name = "TYPE")]
     compute_type: Option<ComputeType>,
-    /// The nodes' VM size; fixed at creation [default: STANDARD_DS3_V2]
+    /// VM size of the nodes; cannot be changed later [default: STANDARD_DS3_V2]
     #[arg(long, value_name = "SIZE", add = complete::sizes())]
     size: Option<String>,
-    /// Refused: an instance is its creator's
+    /// Not supported: a compute instance belongs to its creator
     #[arg(long, value_name = "ID")]
     user_object_id: Option<String>,
-    /// Refused, as --user-object-id
+    /// Not supported, like --user-object-id
     #[arg(long, value_name = "ID")]
     user_tenant_id: Option<String>,
     #[command(flatten)]
     scale: Scale,
-    /// dedicated or low_priority; fixed at creation [default: dedicated]
+    /// dedicated or low_priority; cannot be changed later [default: dedicated]
     #[arg(long, visible_alias = "vm-priority", value_name = "TIER", value_parser = values::tier)]
     tier: Option<Tier>,
-    /// The region; fixed at creation [default: as configured, or the workspace's]
+    /// Region; cannot be changed later [default: as configured, or the workspace's]
     #[arg(short, long, value_name = "REGION", add = complete::locations())]
     location: Option<String>,
-    /// What it is for
+    /// Description
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// Tags, as key=value key=value …
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
-    /// Do not wait until it is done
+    /// Do not wait until the operation has finished
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -88,23 +88,22 @@ pub struct CreateArgs {
     scope: Scope,
 }
 
-/// Change a cluster: its limits, its idle time, its tags; or an instance: its tags
+/// Update the limits, idle time or tags of a cluster, or the tags of a compute instance
 ///
-/// Whatever is not given stays. Any update, also one that changes nothing, ends the pause after nodes did not
-/// come up.
+/// Values that are not given are kept. Any update, even without a change, ends the pause after nodes failed to start.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating, costs money: nodes cost while they are there, busy or not.")]
+#[command(after_help = "Mutating, costs money: nodes cost money while they exist, busy or idle.")]
 pub struct UpdateArgs {
     #[command(flatten)]
     scale: Scale,
-    /// All tags, as key=value key=value …; '' removes them
+    /// Tags, which replace all existing ones, as key=value key=value …; '' removes all
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
     #[command(flatten)]
     identity: IdentityArgs,
     #[command(flatten)]
     edits: Edits,
-    /// Do not wait until it is done
+    /// Do not wait until the operation has finished
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -117,17 +116,17 @@ pub struct UpdateArgs {
 
 #[derive(Debug, clap::Args)]
 struct Scale {
-    /// Nodes that are kept without work [default: 0]
+    /// Minimum number of nodes, kept even when idle [default: 0]
     #[arg(long, value_name = "COUNT", value_parser = values::count, allow_negative_numbers = true)]
     min_instances: Option<u32>,
-    /// The most nodes [default: 4]
+    /// Maximum number of nodes [default: 4]
     #[arg(long, value_name = "COUNT", value_parser = values::count, allow_negative_numbers = true)]
     max_instances: Option<u32>,
-    /// After how many seconds without work a node goes [default: 120]
+    /// Idle time after which a node is deleted, in seconds [default: 120]
     #[arg(short = 'd', long, value_name = "SECONDS", value_parser = values::seconds,
           allow_negative_numbers = true)]
     idle_time_before_scale_down: Option<Span>,
-    /// immediate, or predictive: no new node when one frees sooner than it could boot
+    /// immediate, or predictive: add no node if another becomes free sooner than a new one could start
     /// [default: immediate]
     #[arg(long, value_name = "HOW", value_parser = values::scale_up)]
     scale_up: Option<ScaleUp>,
@@ -139,7 +138,7 @@ pub struct IdentityArgs {
     /// SystemAssigned or UserAssigned
     #[arg(long, value_name = "TYPE")]
     pub identity_type: Option<String>,
-    /// The ids of identities, separated by commas; [system] is the cluster's own
+    /// Ids of identities, separated by commas; [system] is the cluster's own
     #[arg(short = 'i', long, value_name = "IDS")]
     pub user_assigned_identities: Option<String>,
 }
@@ -149,16 +148,16 @@ pub struct IdentityArgs {
 pub struct People {
     #[command(flatten)]
     pub identity: IdentityArgs,
-    /// The administrator of every node; of an instance it is always azureuser
+    /// Name of the administrator of every node; for a compute instance always azureuser
     #[arg(long, value_name = "NAME")]
     pub admin_username: Option<String>,
-    /// The administrator's password; only its digest is kept
+    /// Password of the administrator; only its digest is stored
     #[arg(long, value_name = "PASSWORD", requires = "admin_username")]
     pub admin_password: Option<String>,
-    /// The administrator's SSH public key
+    /// SSH public key of the administrator
     #[arg(long, value_name = "KEY")]
     pub ssh_key_value: Option<String>,
-    /// Whether the SSH port is open to the public
+    /// Whether the SSH port is publicly accessible
     #[arg(short = 'p', long, value_name = "BOOL", value_parser = values::boolean,
           num_args = 0..=1, default_missing_value = "true")]
     pub ssh_public_access_enabled: Option<bool>,
@@ -167,13 +166,13 @@ pub struct People {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Network")]
 pub struct Network {
-    /// The virtual network
+    /// Virtual network
     #[arg(long, value_name = "NAME", requires = "subnet", value_parser = values::name)]
     pub vnet_name: Option<String>,
-    /// The subnet: its name with --vnet-name, or its id
+    /// Subnet: its name together with --vnet-name, or its id
     #[arg(long, value_name = "NAME or ID", value_parser = values::name)]
     pub subnet: Option<String>,
-    /// Whether nodes have a public address
+    /// Whether nodes have a public IP address
     #[arg(long, value_name = "BOOL", value_parser = values::boolean, num_args = 0..=1,
           default_missing_value = "true")]
     pub enable_node_public_ip: Option<bool>,
@@ -223,7 +222,7 @@ pub async fn create(args: CreateArgs) -> CliResult {
 }
 
 impl CreateArgs {
-    /// One of two wishes for the same field would not be heard.
+    /// Refuses a field that is given in two ways: one of them would be ignored.
     fn refuse_twice(&self) -> CliResult {
         let given = [
             ("size", self.size.is_some()),
@@ -255,9 +254,9 @@ pub async fn update(args: UpdateArgs) -> CliResult {
     let workspace = args.target.scope.workspace()?;
     let route = super::route(workspace.clone(), &args.target.name);
     let client = args.target.scope.connect().await?;
-    // A PUT would create what is not there.
+    // A PUT would create a missing compute.
     let now: SeenCompute = match args.dry.dry_run {
-        // Where the first use of a workspace makes it, a look would be that use.
+        // Where workspaces are created on first use, a GET would create this one.
         true => client.found(&route).await?,
         false => client.get(&route).await?,
     };
@@ -271,7 +270,7 @@ pub async fn update(args: UpdateArgs) -> CliResult {
     doing.put(&client, &args.target, &wanted).await
 }
 
-/// What the edits change of the cluster as it is now.
+/// What the edits change in the current cluster.
 fn edited(now: &SeenCompute, edits: &Edits, workspace: &WorkspaceKey) -> CliResult<ComputeDraft> {
     let mut before = Fields::new();
     if !edits.is_empty() {
@@ -288,16 +287,16 @@ fn edited(now: &SeenCompute, edits: &Edits, workspace: &WorkspaceKey) -> CliResu
             .any(|field| field.name == name && matches!(field.kind, document::Kind::Shown));
         if is_shown && after.get(name) != Some(value) {
             return Err(Failure::refused(format!(
-                "{name} is what the server says; it cannot be set"
+                "{name} is set by the server; it cannot be changed"
             )));
         }
-        // What is left out stays as it is, so something has to be sent instead of it.
+        // An omitted value is kept, so an empty one has to be sent to remove it.
         if !after.contains_key(name) && !is_shown {
             let empty = match value {
                 Value::Object(_) if name == "tags" => Value::Object(Fields::new()),
                 Value::String(_) if name == "description" => Value::String(String::new()),
                 _ => {
-                    let text = format!("--remove: {name} cannot be without a value; use --set");
+                    let text = format!("--remove: {name} must have a value; use --set");
                     return Err(Failure::refused(text));
                 }
             };
@@ -330,7 +329,7 @@ impl Doing {
             && seen.properties.provisioning_state != ProvisioningState::Creating
         {
             let name = &target.name;
-            output::say(&format!("note: {name} was there already; it is changed, not created"));
+            output::say(&format!("note: {name} already exists; it is updated, not created"));
         }
         if !self.no_wait {
             operation::follow(client, &answer, format!("{} {}", self.what, target.name.as_str()))
@@ -406,7 +405,7 @@ impl IdentityArgs {
         };
         if wants_users == listed.is_empty() {
             return Err(Failure::refused(format!(
-                "--identity-type is {}, and --user-assigned-identities lists {} of them; make the two \
+                "--identity-type is {}, but --user-assigned-identities lists {} of them; make the two \
                  agree",
                 quoted(kind.unwrap_or_default()),
                 listed.len()
@@ -419,13 +418,13 @@ impl IdentityArgs {
 impl Network {
     pub fn subnet_id(&self, workspace: &WorkspaceKey) -> CliResult<Option<String>> {
         let Some(subnet) = &self.subnet else { return Ok(None) };
-        // Whether an id is a good one is up to the server.
+        // The server checks whether an id is valid.
         if subnet.contains('/') {
             return Ok(Some(subnet.clone()));
         }
         let Some(network) = &self.vnet_name else {
             return Err(Failure::refused(format!(
-                "--subnet {} is a name without its network; add --vnet-name, or give the subnet's id",
+                "--subnet {} is a name without a network; add --vnet-name, or give the subnet's id",
                 quoted(subnet)
             )));
         };

@@ -1,4 +1,4 @@
-//! What a region has: the sizes that clusters can be made of, and what is taken of its limits.
+//! The VM sizes of a region, and the usage of its quotas.
 
 use muster_wire::quota::Usage;
 use muster_wire::vm_size::VmSizeInfo;
@@ -18,11 +18,11 @@ use crate::values::{self, ComputeType};
 const SIZE_HEADER: [&str; 6] = ["Name", "Family", "vCPUs", "Memory GB", "GPUs", "USD per hour"];
 const USAGE_HEADER: [&str; 4] = ["Name", "Reserved", "Limit", "Unit"];
 
-/// List the VM sizes that a cluster can be made of, with their prices
+/// List the available VM sizes, with their prices
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct SizesArgs {
-    /// Only sizes for this type of compute
+    /// List only sizes for this type of compute
     #[arg(short = 't', long = "type", value_enum, ignore_case = true, value_name = "TYPE")]
     compute_type: Option<ComputeType>,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub struct SizesArgs {
     print: Print,
 }
 
-/// List what clusters have reserved of a region's limits, in vCPUs
+/// List how much of a region's quotas is in use, in vCPUs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct UsageArgs {
@@ -43,7 +43,7 @@ pub struct UsageArgs {
 
 #[derive(Debug, clap::Args)]
 struct Region {
-    /// The region [default: as configured, or the workspace's]
+    /// Region [default: as configured, or the workspace's]
     #[arg(short, long, value_name = "REGION", value_parser = values::name, add = complete::locations())]
     location: Option<String>,
     #[command(flatten)]
@@ -60,7 +60,7 @@ impl Region {
     }
 }
 
-/// As az prints it, and what it costs.
+/// The fields that az prints, and the price.
 #[derive(Debug, Serialize)]
 struct Size {
     name: String,
@@ -107,7 +107,7 @@ impl Size {
     }
 }
 
-/// As az prints it.
+/// The fields that az prints.
 #[derive(Debug, Serialize)]
 struct UsageLine {
     id: String,
@@ -160,7 +160,7 @@ pub async fn sizes(args: &SizesArgs) -> CliResult {
     let sizes: Vec<_> = sizes.into_iter().map(Size::of).collect();
     args.print.show(&sizes, || {
         let rows = sizes.iter().map(Size::row).collect();
-        output::table(&SIZE_HEADER, rows, "there are no sizes for this type of compute")
+        output::table(&SIZE_HEADER, rows, "no sizes for this type of compute")
     })
 }
 
@@ -172,6 +172,6 @@ pub async fn usage(args: &UsageArgs) -> CliResult {
     let lines: Vec<_> = page.value.into_iter().map(UsageLine::of).collect();
     args.print.show(&lines, || {
         let rows = lines.iter().map(UsageLine::row).collect();
-        output::table(&USAGE_HEADER, rows, "there are no limits")
+        output::table(&USAGE_HEADER, rows, "no limits")
     })
 }

@@ -1,5 +1,5 @@
-//! az's other verbs on a compute. Those that the server knows are its to answer; those that cannot make sense
-//! here are refused with what does.
+//! az's other compute commands. Those that the server supports are sent to it; those that do not apply to Muster are refused,
+//! with an alternative.
 
 use muster_wire::{ComputeAction, Route};
 
@@ -9,57 +9,59 @@ use crate::failure::{CliResult, Failure, quoted};
 use crate::operation;
 use crate::output::Print;
 
-/// Start a compute instance; a cluster starts nodes by itself
+/// Start a compute instance (a cluster starts its nodes automatically)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating, costs money: what is started costs while it is up.")]
+#[command(
+    after_help = "Mutating, costs money: a compute instance costs money while it is running."
+)]
 pub struct StartArgs {
     #[command(flatten)]
     act: Act,
 }
 
-/// Stop a compute instance; a cluster lets idle nodes go by itself
+/// Stop a compute instance (a cluster deletes idle nodes automatically)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: what runs on it ends.")]
+#[command(after_help = "Mutating: stops everything that runs on it.")]
 pub struct StopArgs {
     #[command(flatten)]
     act: Act,
 }
 
-/// Restart a compute instance; a cluster's nodes come and go with the jobs
+/// Restart a compute instance (a cluster manages its nodes automatically)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: what runs on it ends.")]
+#[command(after_help = "Mutating: stops everything that runs on it.")]
 pub struct RestartArgs {
     #[command(flatten)]
     act: Act,
 }
 
-/// Attach a machine from elsewhere: refused, for nodes come from this server
+/// Not supported: attach an existing machine (use `muster compute create`)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+#[command(after_help = "Read-only: always refused, with an alternative.")]
 pub struct AttachArgs {
     #[command(flatten)]
     ignored: Anything,
 }
 
-/// Detach what was attached: refused, for nothing can be attached
+/// Not supported: detach an attached machine (nothing can be attached)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+#[command(after_help = "Read-only: always refused, with an alternative.")]
 pub struct DetachArgs {
     #[command(flatten)]
     ignored: Anything,
 }
 
-/// Open a shell on a compute instance: refused, for nodes have no SSH port
+/// Not supported: open a shell on a compute instance (nodes have no SSH port)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+#[command(after_help = "Read-only: always refused, with an alternative.")]
 pub struct ConnectSshArgs {
     #[command(flatten)]
     ignored: Anything,
 }
 
-/// Turn single sign-on on a compute instance on or off: refused, there are no consoles to sign on to
+/// Not supported: turn single sign-on of a compute instance on or off (there is no console)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+#[command(after_help = "Read-only: always refused, with an alternative.")]
 pub struct EnableSsoArgs {
     #[command(flatten)]
     ignored: Anything,
@@ -67,7 +69,7 @@ pub struct EnableSsoArgs {
 
 #[derive(Debug, clap::Args)]
 struct Act {
-    /// Do not wait until it is done
+    /// Do not wait until the operation has finished
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -78,10 +80,10 @@ struct Act {
     target: Target,
 }
 
-/// az's flags of a command that is refused whatever they say.
+/// az's flags of a command that is always refused.
 #[derive(Debug, clap::Args)]
 pub struct Anything {
-    /// Whatever az takes here
+    /// Any arguments of the az command
     #[arg(value_name = "ARGUMENTS", num_args = 0.., trailing_var_arg = true, allow_hyphen_values = true)]
     _arguments: Vec<String>,
 }
@@ -117,29 +119,30 @@ impl Act {
     }
 }
 
-/// Why a verb that needs something from outside is not possible, and what is.
+/// Refuses a command that does not apply to Muster: why, and the alternative.
 pub fn refuse(verb: &str, why: &str, instead: &str) -> CliResult {
     Err(Failure::refused(format!("compute {} is not possible here: {why}", quoted(verb)))
         .hint(instead))
 }
 
 pub fn attach() -> CliResult {
-    let why = "nodes come from this server's own machines, and none are attached from elsewhere";
-    refuse("attach", why, "make a cluster: muster compute create --name NAME --max-instances COUNT")
+    let why = "nodes run on this server's own hosts, and existing machines cannot be attached";
+    let instead = "create a cluster: muster compute create --name NAME --max-instances COUNT";
+    refuse("attach", why, instead)
 }
 
 pub fn detach() -> CliResult {
     let why = "nothing can be attached, so nothing can be detached";
-    refuse("detach", why, "to end a cluster with its nodes: muster compute delete --name NAME")
+    refuse("detach", why, "to delete a cluster with its nodes: muster compute delete --name NAME")
 }
 
 pub fn connect_ssh() -> CliResult {
-    let why = "nodes take jobs from this server only and have no SSH port";
+    let why = "nodes accept jobs from this server only and have no SSH port";
     let instead = "run a command as a job and follow it: muster job create --compute NAME --command … --stream";
     refuse("connect-ssh", why, instead)
 }
 
 pub fn enable_sso() -> CliResult {
-    let why = "compute instances have no console to sign on to";
-    refuse("enable-sso", why, "who may use a cluster is a role: muster role assignment create")
+    let why = "compute instances have no console to sign in to";
+    refuse("enable-sso", why, "control access with roles: muster role assignment create")
 }

@@ -1,5 +1,4 @@
-//! How computes and nodes are shown: the entities that `az ml compute` prints, and a few figures that it
-//! leaves out.
+//! How computes and nodes are displayed: the entities that `az ml compute` prints, and a few figures that it leaves out.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ pub const HEADER: [&str; 7] =
     ["Name", "Compute type", "State", "Instance type", "Nodes", "Min", "Max"];
 pub const NODE_HEADER: [&str; 8] =
     ["Node id", "State", "CPU", "Memory", "Host", "Address", "Port", "Run id"];
-/// What a narrow terminal goes without, from the first on.
+/// The columns to leave out on a narrow terminal, in this order.
 const NODE_EXPENDABLE: [&str; 3] = ["Port", "Address", "Host"];
 
 #[derive(Debug, Serialize)]
@@ -25,7 +24,7 @@ pub struct Compute {
     id: String,
     #[serde(rename = "type")]
     kind: String,
-    /// Camel case, because az adds it to what it got.
+    /// In camel case, because az adds it to the entity.
     #[serde(rename = "resourceGroup")]
     resource_group: Option<String>,
     location: Option<String>,
@@ -44,11 +43,11 @@ pub struct Compute {
     enable_node_public_ip: Option<bool>,
     ssh_public_access_enabled: bool,
     ssh_settings: Option<SshSettings>,
-    /// Only of an instance, as are the next two: whether it is up.
+    /// The state of a compute instance; like the next two fields, clusters do not have it.
     state: Option<String>,
     last_operation: Option<SeenOperation>,
     release_quota_on_stop: Option<bool>,
-    // From here on: ours.
+    // The fields from here on are Muster's own.
     scale_up: Option<String>,
     allocation_state: Option<AllocationState>,
     current_node_count: Option<u32>,
@@ -82,7 +81,7 @@ struct NetworkSettings {
 #[derive(Debug, Serialize)]
 struct SshSettings {
     admin_username: String,
-    /// Of an instance: a cluster's is not given back.
+    /// For compute instances only: the key of a cluster is not returned.
     ssh_key_value: Option<String>,
 }
 
@@ -100,20 +99,20 @@ struct NodeCounts {
 pub struct Node {
     node_id: String,
     node_state: NodeState,
-    /// Text, as az prints it.
+    /// A string, as az prints it.
     port: Option<String>,
     private_ip_address: Option<String>,
     public_ip_address: Option<String>,
     run_id: Option<String>,
-    /// Ours: what is wrong with an unusable node.
+    /// Muster's own: why a node is unusable.
     reason: Option<String>,
-    /// Ours: the machine that it is on.
+    /// Muster's own: the host that the node is on.
     host: Option<String>,
-    /// Ours: what it uses.
+    /// Muster's own: what the node uses.
     usage: Option<NodeUse>,
 }
 
-/// Without the note, which is among them for other clients.
+/// Without the note, which is among the tags for other clients.
 pub fn own_tags(mut tags: BTreeMap<String, String>) -> BTreeMap<String, String> {
     tags.remove(muster_wire::notes::NOTE);
     tags
@@ -186,7 +185,7 @@ fn ssh(own: &Seen) -> Option<SshSettings> {
     })
 }
 
-/// An instance has a state of its own, which says more, and no nodes to count.
+/// A compute instance has its own state, which is more informative, and no nodes to count.
 pub fn row(compute: &Compute) -> Vec<String> {
     let number =
         |count: Option<u32>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
@@ -215,7 +214,7 @@ pub fn node(node: NodeInfo) -> Node {
     }
 }
 
-/// A table that fits the terminal, if there is one.
+/// Prints a table that fits the terminal, if there is one.
 pub fn node_table(nodes: &[Node], columns: Option<usize>) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let rows: Vec<_> = nodes.iter().map(node_row).collect();
     let columns = columns.unwrap_or(usize::MAX);
@@ -244,7 +243,7 @@ fn node_row(node: &Node) -> Vec<String> {
     ]
 }
 
-/// `0.98` of 979 thousandths.
+/// Formats 979 thousandths as `0.98`.
 fn cores(millicores: u64) -> String {
     let hundredths = millicores.saturating_add(5) / 10;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)

@@ -1,8 +1,7 @@
-//! `muster compute watch`: nodes, queue and cost of clusters as they change.
+//! `muster compute watch`: the nodes, queue and cost of clusters as they change.
 //!
-//! On a terminal it is one screen that is drawn anew; elsewhere it is a line whenever something changed. The
-//! screen is a dozen escape sequences and two settings of the terminal, so no library for whole interfaces is
-//! needed for it: see [`screen`].
+//! On a terminal it redraws one screen; elsewhere it prints a line for every change. The screen needs only a dozen escape
+//! sequences and two terminal settings, so it does not use a library for terminal interfaces: see [`screen`].
 
 mod screen;
 
@@ -29,34 +28,34 @@ use crate::output::{self, Print, width};
 use crate::scope::Scope;
 use crate::values;
 
-/// Jobs that are looked at: the newest ones, on one page.
+/// The number of jobs to show: the newest ones, on one page.
 const JOBS_MAX: u32 = 200;
 const INTERVAL_DEFAULT: &str = "1";
 const HEADER: [&str; 13] = [
     "Name", "Nodes", "Run", "Idle", "Prep", "Leave", "Bad", "Queue", "Jobs", "USD/h", "USD",
     "State", "Size",
 ];
-/// What a narrow terminal goes without, from the first on.
+/// The columns to leave out on a narrow terminal, in this order.
 const EXPENDABLE: [&str; 6] = ["Size", "State", "Leave", "Prep", "USD", "Bad"];
-/// Longer names of jobs and clusters are cut.
+/// Longer names of jobs and clusters are truncated.
 const NAME_CHARS_MAX: usize = 24;
-/// A reason has at least so much room.
+/// The minimum width of a reason.
 const REASON_CHARS_MIN: usize = 16;
 const QUEUE_HEADER: [&str; 4] = ["Job", "Cluster", "Status", "Waits because"];
 
-/// Watch clusters: their nodes, what waits for them and what they cost
+/// Watch clusters: their nodes, queued jobs and costs
 ///
-/// On a terminal it is a screen that is drawn anew every second, until q or Ctrl-C. Elsewhere it prints a line
-/// per cluster whenever it changes; with -o json that is one JSON object per line.
+/// On a terminal, it redraws the screen every second, until you press q or Ctrl-C. Elsewhere it prints a line for a cluster
+/// whenever it changes; with -o json, the line is a JSON object.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
     #[command(flatten)]
     name: MaybeName<names::WatchedCompute>,
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value = INTERVAL_DEFAULT, value_parser = interval)]
     interval: Duration,
-    /// Leave after so many looks
+    /// Exit after this many updates
     #[arg(long, value_name = "COUNT", value_parser = values::at_least_one)]
     count: Option<u32>,
     #[command(flatten)]
@@ -65,7 +64,7 @@ pub struct Args {
     scope: Scope,
 }
 
-/// A cluster at one moment.
+/// The state of a cluster at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Look {
     name: String,
@@ -81,15 +80,15 @@ struct Look {
     unusable: u32,
     jobs_queued: usize,
     jobs_running: usize,
-    /// What an hour with the nodes of now costs.
+    /// What one hour with the current nodes costs.
     usd_per_hour: Option<String>,
-    /// Since it was made.
+    /// Since the cluster was created.
     usd: String,
-    /// Why it is as large as it is, the most fundamental reason first.
+    /// Why the cluster has its current size, with the most fundamental reason first.
     reasons: Vec<String>,
 }
 
-/// All of them, and who waits.
+/// All clusters, and the jobs that are queued or running.
 struct Moment {
     looks: Vec<Look>,
     queue: Vec<Queued>,
@@ -106,7 +105,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
     seconds
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| "give seconds from 0.1 to 3600, such as 1 or 0.5".to_owned())
+        .ok_or_else(|| "give a number of seconds from 0.1 to 3600, such as 1 or 0.5".to_owned())
 }
 
 pub async fn run(args: &Args) -> CliResult {
@@ -114,7 +113,7 @@ pub async fn run(args: &Args) -> CliResult {
     let client = args.scope.connect().await?;
     let wanted = args.name.get();
     let watch = Watch { client: &client, workspace, wanted, prices: RefCell::default() };
-    // A name that is not there is said before the screen is taken.
+    // An unknown name is reported before the screen is taken over.
     let first = watch.look().await?;
     if args.print.is_for_people() && std::io::stdout().is_terminal() {
         return on_screen(&watch, args, first).await;
@@ -126,8 +125,8 @@ struct Watch<'a> {
     client: &'a Client,
     workspace: WorkspaceKey,
     wanted: Option<&'a str>,
-    /// Of one node for an hour, in millionths of a dollar, by region, size and priority: they do not change
-    /// while somebody watches.
+    /// The price of one node per hour, in millionths of a dollar, by region, size and priority. Prices do not change while
+    /// the command runs.
     prices: RefCell<BTreeMap<(String, String, bool), Option<u64>>>,
 }
 
@@ -155,12 +154,12 @@ impl Watch<'_> {
             .map(Queued::of)
             .filter(|job| looks.iter().any(|look| look.name.eq_ignore_ascii_case(&job.compute)))
             .collect();
-        // The server lists the newest first; who waits longest is the most interesting.
+        // The server lists the newest first, but the jobs that have waited longest are the most interesting.
         queue.reverse();
         Ok(Moment { looks, queue })
     }
 
-    /// None of a cluster that has just gone.
+    /// Returns `None` for a cluster that has just been deleted.
     async fn reasons(&self, compute: &SeenCompute) -> Vec<String> {
         let (workspace, name) = (self.workspace.clone(), compute.name.as_str().into());
         let found: CliResult<WhyDocument> =
@@ -194,7 +193,7 @@ impl Look {
     ) -> Look {
         let own = &compute.properties.properties;
         let counts = own.nodes();
-        // An instance is one node.
+        // A compute instance is one node.
         let scale = own.scale_settings.as_ref();
         let scale = scale.map_or((1, 1), |scale| (scale.min_node_count, scale.max_node_count));
         let jobs_as = |is_wanted: fn(JobStatus) -> bool| {
@@ -230,7 +229,7 @@ impl Look {
         }
     }
 
-    /// Money runs on by itself: only what else changes is a change.
+    /// Costs increase continuously, so they do not count as a change.
     fn is_same(&self, other: &Look) -> bool {
         let mut other = other.clone();
         other.usd.clone_from(&self.usd);
@@ -290,7 +289,7 @@ impl Queued {
         }
     }
 
-    /// A line for the reason, and as many more as it needs.
+    /// A row for the reason, and as many more as it needs.
     fn rows(&self, columns: usize) -> Vec<Vec<String>> {
         let why = width::folded(&printable(&self.why), columns);
         let mut rows = vec![vec![
@@ -340,7 +339,7 @@ async fn on_screen(watch: &Watch<'_>, args: &Args, first: Moment) -> CliResult {
     }
 }
 
-/// Everything that fits on a screen of so many columns and rows.
+/// Everything that fits on a screen of this many columns and rows.
 fn lines(
     workspace: &WorkspaceKey,
     moment: &Moment,
@@ -349,9 +348,9 @@ fn lines(
 ) -> Vec<String> {
     let place =
         format!("workspace {}, resource group {}", workspace.name, workspace.resource_group);
-    let mut lines = vec![format!("{}    q leaves", printable(&place)), String::new()];
+    let mut lines = vec![format!("{}    q quits", printable(&place)), String::new()];
     if let Some(trouble) = trouble {
-        lines[1] = format!("no answer: {trouble}");
+        lines[1] = format!("no response: {trouble}");
     }
     lines.extend(cluster_lines(&moment.looks, columns));
     lines.push(String::new());
@@ -366,7 +365,7 @@ fn lines(
         lines.push(String::new());
     }
     if moment.queue.is_empty() {
-        lines.push("no job waits or runs".to_owned());
+        lines.push("no jobs are queued or running".to_owned());
         return lines;
     }
     lines.extend(queue_lines(&moment.queue, columns, rows.saturating_sub(lines.len())));
@@ -375,7 +374,7 @@ fn lines(
 
 fn cluster_lines(looks: &[Look], columns: usize) -> Vec<String> {
     if looks.is_empty() {
-        return vec!["there are no clusters in this workspace".to_owned()];
+        return vec!["no clusters in this workspace".to_owned()];
     }
     let rows: Vec<_> = looks.iter().map(Look::row).collect();
     let kept = width::kept(&HEADER, &rows, columns, &EXPENDABLE);
@@ -394,13 +393,13 @@ fn queue_lines(queue: &[Queued], columns: usize, rows: usize) -> Vec<String> {
     let compute = widest(|one| &one.compute).clamp("Cluster".len(), NAME_CHARS_MAX);
     let status = widest(|one| one.status).max("Status".len());
     let why = columns.saturating_sub(name + compute + status + 7).max(REASON_CHARS_MIN);
-    // Two for the header, and one for those that have no room.
+    // Two rows for the header, and one for the number of jobs that do not fit.
     let room = rows.saturating_sub(3);
     let mut shown = Vec::new();
     let mut count = 0;
     for job in queue {
         let own = job.rows(why);
-        // A reason that is too long for what is left is cut, if its job has any room at all.
+        // A reason that is too long is truncated, if there is any room for its job.
         if shown.len() >= room {
             break;
         }
@@ -452,7 +451,7 @@ async fn by_line(watch: &Watch<'_>, args: &Args, first: Moment) -> CliResult {
     }
 }
 
-/// A cluster that was deleted.
+/// A cluster that has been deleted.
 #[derive(Debug, Serialize)]
 struct Gone {
     name: String,

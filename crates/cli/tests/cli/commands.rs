@@ -10,7 +10,7 @@ fn a_cluster_is_created_shown_changed_and_deleted() {
     assert_eq!(site.text(&["compute", "list"]), "[]\n");
     let nothing = site.run(&["compute", "list", "-o", "table"]);
     assert_eq!((nothing.code, nothing.stdout.as_slice()), (0, b"".as_slice()));
-    assert_eq!(nothing.stderr, "there are no clusters or instances in this workspace\n");
+    assert_eq!(nothing.stderr, "no clusters or compute instances in this workspace\n");
 
     let created = site.run(&CLUSTER);
     assert_eq!(
@@ -330,7 +330,7 @@ fn a_second_use_of_a_name_and_another_region_are_pointed_out() {
     assert!(!first.stderr.contains("note:"), "{}", first.stderr);
     let second = site.run(&create);
     assert_eq!(second.code, 0, "{}", second.stderr);
-    assert!(second.stderr.contains("note: cpu was there already"), "{}", second.stderr);
+    assert!(second.stderr.contains("note: cpu already exists"), "{}", second.stderr);
     let updated = site.run(&["compute", "update", "-n", "cpu", "--max-instances", "2"]);
     assert!(!updated.stderr.contains("note:"), "{}", updated.stderr);
     let abroad = site.run(&["compute", "create", "-n", "far", "-l", "westus2"]);

@@ -115,7 +115,7 @@ fn a_rehearsal_goes_on_whatever_leaves() {
     wait_until("the nodes of two rounds went", || {
         let ended = rehearsal.try_wait().expect("a child of ours");
         assert!(ended.is_none(), "it ended with {ended:?}: {}", said());
-        said().matches(" goes within 0 s").count() >= 4
+        said().matches(" is evicted within 0 s").count() >= 4
     });
     rehearsal.kill().expect("it runs");
     rehearsal.wait().expect("it was killed");

@@ -1,4 +1,4 @@
-//! One screen of a terminal: taken, drawn on, and given back as it was.
+//! The screen of a terminal: taken over, drawn on, and restored.
 
 use std::io::{IsTerminal as _, Read as _, Write as _, stdin, stdout};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::failure::{CliResult, Failure};
 use crate::output::width::size;
 
-/// The other screen, without a cursor; and back.
+/// Switches to the alternate screen without a cursor, and back.
 const TAKE: &str = "\x1b[?1049h\x1b[?25l";
 const GIVE_BACK: &str = "\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
@@ -21,15 +21,15 @@ const CLEAR_BELOW: &str = "\x1b[J";
 const CTRL_C: u8 = 3;
 
 pub enum Event {
-    /// Somebody wants to leave.
+    /// The user wants to quit.
     Leave,
     Resized,
-    /// Nothing happened for as long as was waited.
+    /// Nothing happened within the given time.
     Time,
 }
 
 pub struct Screen {
-    /// How the terminal was, if keys come from one.
+    /// The previous settings of the terminal, if keys come from one.
     before: Option<Termios>,
     keys: mpsc::Receiver<u8>,
     interrupt: Signal,
@@ -40,7 +40,7 @@ pub struct Screen {
 impl Screen {
     pub fn take() -> CliResult<Screen> {
         let listen = |kind| {
-            signal(kind).map_err(|why| Failure::error(format!("cannot listen to signals: {why}")))
+            signal(kind).map_err(|why| Failure::error(format!("cannot listen for signals: {why}")))
         };
         let (sender, keys) = mpsc::channel(16);
         let mut screen = Screen {
@@ -52,7 +52,7 @@ impl Screen {
         };
         if stdin().is_terminal() {
             screen.before = Some(raw_keys()?);
-            // It ends with the process: nothing else can end a read from a terminal.
+            // The thread ends with the process: a read from a terminal cannot be interrupted.
             std::thread::spawn(move || {
                 for key in stdin().lock().bytes().map_while(Result::ok) {
                     if sender.blocking_send(key).is_err() {
@@ -65,7 +65,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws all of it: what does not fit is left out.
+    /// Draws the lines, and leaves out what does not fit.
     pub fn draw(&self, lines: &[String]) {
         let (columns, rows) = size();
         let mut text = String::from(HOME);
@@ -107,7 +107,7 @@ impl Drop for Screen {
     }
 }
 
-/// Keys one by one, not shown, and Ctrl-C as a key: whoever presses it gets the old screen back first.
+/// Reads keys one by one without echo, and Ctrl-C as a key, so that the old screen is restored first.
 fn raw_keys() -> CliResult<Termios> {
     let failed =
         |why: rustix::io::Errno| Failure::error(format!("cannot set up the terminal: {why}"));
@@ -120,7 +120,7 @@ fn raw_keys() -> CliResult<Termios> {
     Ok(before)
 }
 
-/// That the terminal is gone is seen at the next look.
+/// If the terminal has been closed, the next update will notice.
 fn write(text: &str) {
     let mut out = stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
