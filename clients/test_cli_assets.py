@@ -255,7 +255,7 @@ def test_what_a_component_includes_is_the_same_code_from_both(
     assert theirs.code.removeprefix("azureml:") == made["code"].removeprefix("azureml:")
     (tmp_path / "train.py").write_text("another")
     for include, wanted in {
-        "../train.py": "the code has",
+        "../train.py": "the code already contains",
         "../nowhere": "there is no file or folder",
         "{type: artifact, feed: f, name: n, version: v}": "nothing is fetched",
         "/dev/null": "not a plain file",
@@ -317,7 +317,7 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(refused, tmp_path):
     file = tmp_path / "x.yml"
     for kind, text, wanted in [
         ("environment", "name: x\nimgae: i\n", ["x.yml', line 2, column 1", "'image'"]),
-        ("data", "name: x\npath: [\n", ["x.yml', line ", "is no YAML"]),
+        ("data", "name: x\npath: [\n", ["x.yml', line ", "is not valid YAML"]),
         ("data", "name: x\npath: .\ntype: uri_fold\n", ["uri_folder"]),
         ("data", "name: x\ntype: uri_file\n", ["path is not given"]),
         ("data", "name: x\npath: nowhere\n", ["nowhere"]),

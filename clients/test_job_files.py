@@ -287,11 +287,11 @@ def test_phases_add_up_to_the_wall_time(muster, cluster, session, server):
 
 
 BAD = {
-    "command: [": (", line 1, column ", "is no YAML"),
-    "command: x\n  y: z\n": (", line 2, column ", "is no YAML"),
-    "commands: x\n": ("line 1, column 1: there is no field 'commands'", "did you mean 'command'?"),
+    "command: [": (", line 1, column ", "is not valid YAML"),
+    "command: x\n  y: z\n": (", line 2, column ", "is not valid YAML"),
+    "commands: x\n": ("line 1, column 1: unknown field 'commands'", "did you mean 'command'?"),
     "command: x\nresources:\n  instance_counts: 2\n": (
-        "line 3, column 3: there is no field 'resources.instance_counts'",
+        "line 3, column 3: unknown field 'resources.instance_counts'",
         "did you mean 'instance_count'?",
     ),
     "command: echo ${{inputs.dta}}\ninputs:\n  data: 3\n": (
@@ -300,7 +300,7 @@ BAD = {
     ),
     "command: x\ncode: ./nowhere\n": ("line 2, column 7: code: there is no file or folder",),
     "command: x\ninputs:\n  a: {type: uri_file, path: nothing.csv}\ncommand2: y\n": (
-        "line 4, column 1: there is no field 'command2'",
+        "line 4, column 1: unknown field 'command2'",
     ),
     "command: x\ninputs:\n  a: {type: uri_file, path: nothing.csv}\n": (
         "inputs.a.path: there is no file or folder",
@@ -309,10 +309,10 @@ BAD = {
     "command: x\nenvironment: {conda_file: c.yml}\n": ("has neither image nor build",),
     "type: sweep\ntrial: {}\n": ("sweep jobs are not supported in this version",),
     "jobs: {}\n": ("pipeline jobs are not supported in this version",),
-    "command: x\ncode: evil\n": ("'link' is a link that leads out of the folder",),
+    "command: x\ncode: evil\n": ("'link' is a link to something outside the folder",),
     "command: x\ncode: device\n": ("'pipe' is a pipe",),
     "command: x\nlimits: {timeout: soon}\n": ("limits.timeout is 'soon'; give a whole number",),
-    "": ("holds no fields",),
+    "": ("contains no fields",),
 }
 
 
@@ -357,7 +357,7 @@ REFUSED = {
     "command: x\ninputs: {d: {type: uri_file, path: 'azureml:none-such:1'}}\n": "none-such",
     "command: x\nresources: {instance_count: 4000}\n": "instanceCount",
     "command: x\nname: a b\n": "name",
-    "command: x\ncode: evil\n": "leads out of the folder",
+    "command: x\ncode: evil\n": "outside the folder",
 }
 
 
@@ -431,4 +431,4 @@ def test_a_workspace_is_no_job(muster, tmp_path):
     file = tmp_path / "workspace.yml"
     file.write_text("name: w\nmanaged_network: {isolation_mode: disabled}\n")
     refused = muster("job", "create", "--file", str(file), *WORKSPACE_FLAGS, check=False)
-    assert "is no job: it describes a workspace" in refused.stderr, refused.stderr
+    assert "is not a job: it describes a workspace" in refused.stderr, refused.stderr

@@ -1,4 +1,4 @@
-//! `muster cost`: where the node time of a workspace went, and what it cost.
+//! `muster cost`: how a workspace used its node time, and what it cost.
 
 use muster_core::time::Wall;
 use muster_wire::Route;
@@ -10,25 +10,25 @@ use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
 use crate::values;
 
-/// Paid for without a job: always shown, also when there is none of it.
+/// Categories that are paid for without a job; always listed, even if they are zero.
 const WITHOUT_WORK: [&str; 2] = ["idle", "floor"];
-/// In front of them, below the total.
-const OF_IT: &str = "of it";
+/// The first column of their rows, below the total.
+const INCLUDING: &str = "including";
 
-/// Show where the node time of a workspace went, and what it cost
+/// Show how a workspace used its node time, and what it cost
 ///
-/// Every second of every node is in exactly one line: by cluster, by what the node was doing, and by what
-/// became of the job it served. "idle" are nodes that waited for work, "floor" are nodes kept by
-/// --min-instances. What served no job, or has no such tag, is in the group "-".
+/// Every second of every node is in exactly one line: by cluster, by what the node was doing, and by the outcome of its job.
+/// "idle" are nodes without a job, "floor" are idle nodes that --min-instances keeps. Time without a job, or without the given
+/// tag, is in the group "-".
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
-    /// What to add up by: cluster, user, category or tag:KEY
+    /// Group by cluster, user, category or tag:KEY
     ///
-    /// A tag is the job's if it has it, else the cluster's as it was at that time.
+    /// The tag is that of the job if it has one, else that of the cluster at that time.
     #[arg(long, value_name = "WHAT", default_value = "cluster")]
     by: By,
-    /// Only what was spent from then on: a date, a time (RFC 3339), or a span such as 90m, 24h or 7d
+    /// Include only costs since then: a date, a time (RFC 3339), or a duration such as 90m, 24h or 7d
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     since: Option<Wall>,
     #[command(flatten)]
@@ -47,9 +47,9 @@ struct CostDocument {
 
 #[derive(Serialize)]
 struct CostLine {
-    /// By cluster.
+    /// If grouped by cluster.
     cluster: Option<String>,
-    /// By anything else.
+    /// If grouped by anything else.
     group: Option<String>,
     category: String,
     outcome: String,
@@ -60,7 +60,7 @@ struct CostLine {
 #[derive(Serialize)]
 struct CostTotal {
     node_seconds: String,
-    /// Dollars as text with six decimals: a JSON number would not keep them.
+    /// Dollars as a string with six decimals: a JSON number would not preserve them.
     usd: String,
 }
 
@@ -71,8 +71,8 @@ pub async fn run(args: &Args) -> CliResult {
     let client = args.scope.connect().await?;
     let ledger: LedgerDocument = client.get_with(&route, &query).await?;
     let nothing = match args.since {
-        None => "no node has run yet",
-        Some(_) => "no node has run since then",
+        None => "no nodes have run yet",
+        Some(_) => "no nodes have run since then",
     };
     for note in &ledger.notes {
         output::say(&format!("note: {note}"));
@@ -98,12 +98,12 @@ fn heading(by: &By) -> String {
     }
 }
 
-/// By category the group says nothing new; what sums are of is said in the next column.
+/// If grouped by category, the group column repeats the category column and is removed.
 fn without_group(mut row: Vec<String>) -> Vec<String> {
     let group = row.remove(0);
     match row.first_mut() {
         Some(category) if category.is_empty() => *category = group,
-        Some(category) if group == OF_IT => *category = format!("{OF_IT} {category}"),
+        Some(category) if group == INCLUDING => *category = format!("{INCLUDING} {category}"),
         Some(_) | None => {}
     }
     row
@@ -150,7 +150,7 @@ fn rows(ledger: &LedgerDocument) -> CliResult<Vec<Vec<String>>> {
             us = us.saturating_add(microseconds(&line.node_seconds)?);
             micro_usd = micro_usd.saturating_add(line.micro_usd);
         }
-        rows.push(row(OF_IT, category, "", us, micro_usd));
+        rows.push(row(INCLUDING, category, "", us, micro_usd));
     }
     Ok(rows)
 }
@@ -165,11 +165,11 @@ fn microseconds(seconds: &str) -> CliResult<u64> {
         whole.checked_mul(1_000_000)?.checked_add(fraction)
     };
     parse().ok_or_else(|| {
-        Failure::error(format!("the server's ledger says {} seconds", quoted(seconds)))
+        Failure::error(format!("the server's ledger contains {} seconds", quoted(seconds)))
     })
 }
 
-/// `h:mm:ss.mmm`: nodes start in milliseconds, so pieces of the bill can be that short.
+/// `h:mm:ss.mmm`: nodes start within milliseconds, so a span of the ledger can be that short.
 fn clock(us: u64) -> String {
     let ms = us.saturating_add(500) / 1_000;
     let seconds = ms / 1_000;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_worked_on_has_lines_of_its_own() {
+    fn time_without_a_job_has_its_own_lines() {
         let ledger = LedgerDocument {
             notes: Vec::new(),
             value: vec![
@@ -216,13 +216,13 @@ mod tests {
                 "cpu|run|succeeded|1:01:01.500|0.294950",
                 "cpu|idle|none|0:02:00.000|0.009667",
                 "total|||1:03:01.500|0.304617",
-                "of it|idle||0:02:00.000|0.009667",
-                "of it|floor||0:00:00.000|0.000000",
+                "including|idle||0:02:00.000|0.009667",
+                "including|floor||0:00:00.000|0.000000",
             ]
         );
         let by_category: Vec<_> = rows.into_iter().map(without_group).collect();
         assert_eq!(by_category[0][0], "run");
-        assert_eq!([&by_category[2][0], &by_category[3][0]], ["total", "of it idle"]);
+        assert_eq!([&by_category[2][0], &by_category[3][0]], ["total", "including idle"]);
         let json = serde_json::to_string(&document(&ledger)).unwrap();
         assert!(json.contains(r#""outcome":"none","node_seconds":"120.000000","usd":"0.009667""#));
     }

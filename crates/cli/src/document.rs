@@ -1,8 +1,7 @@
-//! Documents that users write: a YAML file with the fields of Azure's schemas, and changes of single fields by
-//! `--set`, `--add` and `--remove`.
+//! Documents that users write: YAML files with the fields of Azure's schemas, and changes of single fields with `--set`,
+//! `--add` and `--remove`.
 //!
-//! Everything that is not known is refused, with the most similar known name: a field that nobody reads would
-//! be a wish that nobody hears.
+//! Unknown fields are refused, with the most similar known name: a field that is silently ignored would mislead its author.
 
 mod edit;
 pub mod kinds;
@@ -21,33 +20,33 @@ use serde_json::{Map, Value};
 use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::nearest;
 
-/// A cluster with all its tags takes some kilobytes.
+/// A cluster with all its tags has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// Editors read the schema's address; the server has no use for it.
+/// Editors use the address of the schema; the server does not need it.
 const SCHEMA_KEY: &str = "$schema";
 
 pub type Fields = Map<String, Value>;
 
-/// What a field may hold.
+/// What a field may contain.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     Text,
-    /// A text, or a number that is meant as one: a version.
+    /// A string, or a number that is meant as one, such as a version.
     Word,
     Whole,
     Bool,
-    /// Names with texts, such as tags.
+    /// A mapping of names to strings, such as tags.
     Texts,
     Object(&'static [Field]),
-    /// Objects, one after the other.
+    /// A list of objects.
     List(&'static [Field]),
-    /// Objects under names that somebody chose.
+    /// A mapping of user-defined names to objects.
     Named(&'static [Field]),
-    /// Whatever it is, somebody else looks at it.
+    /// Any value; it is checked elsewhere.
     Any,
-    /// Shown, never sent: whoever writes back what was shown means no harm.
+    /// A field that is displayed but never sent. It is accepted, so that displayed documents can be sent back.
     Shown,
-    /// Known to Azure, without a meaning here: why, and what instead.
+    /// A field of Azure that Muster does not support: the reason and an alternative.
     Refused(&'static str),
 }
 
@@ -61,20 +60,20 @@ pub const fn field(name: &'static str, kind: Kind) -> Field {
     Field { name, kind }
 }
 
-/// Where a document is from, for messages.
+/// The origin of a document, for messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'a> {
     pub name: &'a str,
-    /// Its text, in which lines can be counted.
+    /// The text of the file, for line numbers.
     pub text: &'a str,
 }
 
-/// Reads a YAML file and checks it against its fields. `-` is the standard input.
+/// Reads a YAML file and checks it against its fields. `-` is standard input.
 pub fn read(path: &Path, kind: FileKind, fields: &'static [Field]) -> CliResult<Fields> {
     read_by(path, kind, |_| Ok(fields))
 }
 
-/// The same for a file that says itself which fields it has.
+/// The same for a file whose content determines its fields.
 pub fn read_by(
     path: &Path,
     kind: FileKind,
@@ -83,7 +82,7 @@ pub fn read_by(
     let name = path.display().to_string();
     let text = text_of(path).map_err(|why| {
         Failure::refused(format!("cannot read {}: {why}", quoted(&name)))
-            .hint("--file takes the path of a YAML file, or - for the standard input")
+            .hint("--file takes the path of a YAML file, or - for standard input")
     })?;
     let origin = Origin { name: &name, text: &text };
     let (document, shown) = parse_by(origin, |document| {
@@ -91,12 +90,12 @@ pub fn read_by(
         fields(document)
     })?;
     if !shown.is_empty() {
-        crate::output::say(&format!("note: {} cannot be set and is left out", shown.join(", ")));
+        crate::output::say(&format!("note: {} cannot be set and is ignored", shown.join(", ")));
     }
     Ok(document)
 }
 
-/// A document, and the names of what stood in it and is left out.
+/// A document, and the names of its fields that were ignored.
 pub fn parse(
     origin: Origin<'_>,
     fields: &'static [Field],
@@ -110,7 +109,8 @@ fn parse_by(
 ) -> CliResult<(Fields, Vec<&'static str>)> {
     let node = tree::parse(origin.text).map_err(|why| broken(origin.name, &why))?;
     let Ok(Value::Object(mut document)) = serde_json::to_value(&node) else {
-        let text = format!("{} holds no fields; write them as 'name: value'", quoted(origin.name));
+        let text =
+            format!("{} contains no fields; write them as 'name: value'", quoted(origin.name));
         return Err(Failure::refused(text));
     };
     let fields = fields(&document)?;
@@ -143,10 +143,10 @@ fn text_of(path: &Path) -> std::io::Result<String> {
 
 fn broken(name: &str, why: &BadYaml) -> Failure {
     let (name, (line, column), words) = (quoted(name), why.place, brief(&why.words));
-    Failure::refused(format!("{name}, line {line}, column {column} is no YAML: {words}"))
+    Failure::refused(format!("{name}, line {line}, column {column} is not valid YAML: {words}"))
 }
 
-/// Refuses what is not known, and values of the wrong kind. `path` is what leads to the document, with a dot.
+/// Refuses unknown fields and values of the wrong kind. `path` is the path of the document, with a dot at its end.
 pub fn check(
     document: &Fields,
     fields: &'static [Field],
@@ -173,11 +173,10 @@ fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>
         Err(Failure::refused(format!("{}{path} is {found}; give {wanted}", place(origin, name))))
     };
     match (kind, value) {
-        (Kind::Refused(why), _) => Err(Failure::refused(format!(
-            "{}{path} cannot be set here: {why}",
-            place(origin, name)
-        ))),
-        // A key without a value is one that was not given.
+        (Kind::Refused(why), _) => {
+            Err(Failure::refused(format!("{}{path} cannot be set: {why}", place(origin, name))))
+        }
+        // A key without a value counts as not given.
         (_, Value::Null) | (Kind::Shown, _) => Ok(()),
         (Kind::Any, _)
         | (Kind::Text, Value::String(_))
@@ -186,7 +185,7 @@ fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>
         (Kind::Whole, Value::Number(number)) if number.is_u64() => Ok(()),
         (Kind::Texts, Value::Object(texts)) => match texts.values().all(Value::is_string) {
             true => Ok(()),
-            false => wrong("texts: put numbers and yes or no in quotes"),
+            false => wrong("strings: put numbers and yes or no in quotes"),
         },
         (Kind::Object(fields), Value::Object(inner)) => {
             check(inner, fields, &format!("{path}."), origin)
@@ -203,8 +202,8 @@ fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>
                 _ => wrong("fields with values under each name"),
             })
         }
-        (Kind::Text | Kind::Word, _) => wrong("a text; put it in quotes"),
-        (Kind::Whole, _) => wrong("a whole number from 0"),
+        (Kind::Text | Kind::Word, _) => wrong("a string; put it in quotes"),
+        (Kind::Whole, _) => wrong("a whole number, at least 0"),
         (Kind::Bool, _) => wrong("true or false"),
         (Kind::Texts | Kind::Object(_) | Kind::Named(_), _) => {
             wrong("names with values, as 'name: value'")
@@ -213,7 +212,7 @@ fn check_value(value: &Value, kind: Kind, path: &str, origin: Option<Origin<'_>>
     }
 }
 
-/// A text, or a number that is meant as one.
+/// A string, or a number that is meant as one.
 pub fn text(document: &Fields, name: &str) -> Option<String> {
     match document.get(name)? {
         Value::String(text) => Some(text.clone()),
@@ -222,7 +221,7 @@ pub fn text(document: &Fields, name: &str) -> Option<String> {
     }
 }
 
-/// Names with texts; what is none is left out.
+/// A mapping of names to strings; other values are left out.
 pub fn texts(document: &Fields, name: &str) -> std::collections::BTreeMap<String, String> {
     let Some(Value::Object(texts)) = document.get(name) else {
         return std::collections::BTreeMap::new();
@@ -234,19 +233,19 @@ pub fn texts(document: &Fields, name: &str) -> std::collections::BTreeMap<String
 fn unknown(name: &str, path: &str, fields: &[Field], origin: Option<Origin<'_>>) -> Failure {
     let names: Vec<String> = fields.iter().map(|field| field.name.to_owned()).collect();
     let failure =
-        Failure::refused(format!("{}there is no field {}", place(origin, name), quoted(path)));
+        Failure::refused(format!("{}unknown field {}", place(origin, name), quoted(path)));
     failure.hint(match nearest::nearest(name, &names) {
         Some(nearest) => format!("did you mean {}?", quoted(nearest)),
         None => {
             let settable =
                 fields.iter().filter(|field| !matches!(field.kind, Kind::Shown | Kind::Refused(_)));
             let names: Vec<&str> = settable.map(|field| field.name).collect();
-            format!("there are {}", names.join(", "))
+            format!("the fields are {}", names.join(", "))
         }
     })
 }
 
-/// `'f.yml', line 3, column 1: ` where the name stands in a file.
+/// `'f.yml', line 3, column 1: `, if the name is in a file.
 fn place(origin: Option<Origin<'_>>, name: &str) -> String {
     let Some(origin) = origin else { return String::new() };
     let at = origin.text.lines().enumerate().find_map(|(index, line)| {
@@ -286,7 +285,7 @@ mod tests {
         read(&path, FileKind::Compute, &FIELDS)
     }
 
-    /// What is said about it, without the folder's name.
+    /// The message about it, without the folder's name.
     fn refusal(text: &str) -> String {
         let failure = read_text(text).expect_err(text);
         let said = failure.to_string();
@@ -305,17 +304,17 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
         for (text, wanted) in [
-            ("name: x\nmax_instance: 3", ", line 2, column 1: there is no field 'max_instance'"),
-            ("settings:\n  di: 3", ", line 2, column 3: there is no field 'settings.di'"),
-            ("items:\n- di: 3", ", line 2, column 3: there is no field 'items[0].di'"),
+            ("name: x\nmax_instance: 3", ", line 2, column 1: unknown field 'max_instance'"),
+            ("settings:\n  di: 3", ", line 2, column 3: unknown field 'settings.di'"),
+            ("items:\n- di: 3", ", line 2, column 3: unknown field 'items[0].di'"),
             ("max_instances: many", ", line 1, column 1: max_instances is 'many'; give a whole"),
             ("max_instances: -1", ", line 1, column 1: max_instances is -1; give a whole"),
-            ("name: 3", ", line 1, column 1: name is 3; give a text"),
+            ("name: 3", ", line 1, column 1: name is 3; give a string"),
             ("is_open: 1", ", line 1, column 1: is_open is 1; give true or false"),
-            ("tags: {a: 3}", ", line 1, column 1: tags is {\"a\":3}; give texts"),
-            ("disk: 3", ", line 1, column 1: disk cannot be set here: nodes have none"),
-            ("- a", " holds no fields"),
-            ("", " holds no fields"),
+            ("tags: {a: 3}", ", line 1, column 1: tags is {\"a\":3}; give strings"),
+            ("disk: 3", ", line 1, column 1: disk cannot be set: nodes have none"),
+            ("- a", " contains no fields"),
+            ("", " contains no fields"),
         ] {
             let said = refusal(text);
             assert!(said.starts_with(wanted), "{text:?}: {said}");
@@ -323,7 +322,7 @@ mod tests {
         for text in ["name: [", "name: x\n bad: y", "name: x\nname: y"] {
             let said = refusal(text);
             assert!(
-                said.starts_with(", line ") && said.contains(" is no YAML: "),
+                said.starts_with(", line ") && said.contains(" is not valid YAML: "),
                 "{text:?}: {said}"
             );
         }

@@ -1,7 +1,6 @@
-//! `--dry-run`: what a command would send, and what that would change, without sending it.
+//! `--dry-run`: shows what a command would send and what that would change, without sending it.
 //!
-//! Only what is there is read. Whether the server would take the request is for the server to say, and it is
-//! not asked.
+//! It only reads existing resources. It does not check whether the server would accept the request.
 
 use muster_wire::Route;
 use serde::Serialize;
@@ -12,12 +11,12 @@ use crate::failure::CliResult;
 use crate::output::{self, Print};
 
 const HEADER: [&str; 3] = ["Field", "Now", "Then"];
-/// Shown instead of a secret.
+/// Displayed instead of a secret.
 const MASK: &str = "***";
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct DryRun {
-    /// Show what would be sent and what it would change, and send nothing
+    /// Show what would be sent and what it would change, without sending it
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -26,11 +25,11 @@ pub struct DryRun {
 pub struct Plan<'a> {
     pub method: &'static str,
     pub route: &'a Route,
-    /// JSON, or nothing.
+    /// JSON, or empty.
     pub body: &'a str,
-    /// Where what is changed can be read, if not at the route itself.
+    /// The resource that is changed, if it is not that of the route.
     pub subject: Option<&'a Route>,
-    /// The most that an hour can cost from then on.
+    /// The maximum cost per hour afterwards.
     pub usd_per_hour_max: Option<String>,
 }
 
@@ -40,7 +39,7 @@ struct Document {
     method: &'static str,
     url: String,
     body: Option<Value>,
-    /// Whether what it is about is there already.
+    /// Whether the subject exists already.
     is_there: bool,
     changes: Vec<Change>,
     usd_per_hour_max: Option<String>,
@@ -49,7 +48,7 @@ struct Document {
 #[derive(Debug, PartialEq, Serialize)]
 struct Change {
     field: String,
-    /// Left out where there is nothing.
+    /// Left out if there is no value.
     now: Option<Value>,
     then: Option<Value>,
 }
@@ -93,7 +92,7 @@ impl Plan<'_> {
     }
 }
 
-/// Of a command about several things: one is shown as itself, several as a list.
+/// For a command with several requests: a single one is printed as an object, several as a list.
 pub async fn show_all(plans: &[Plan<'_>], client: &Client, print: &Print) -> CliResult {
     if let [only] = plans {
         return only.show(client, print).await;
@@ -107,7 +106,7 @@ pub async fn show_all(plans: &[Plan<'_>], client: &Client, print: &Print) -> Cli
 
 fn print_table(documents: &[Document]) -> CliResult {
     let changes = documents.iter().flat_map(|document| &document.changes);
-    output::table(&HEADER, changes.map(Change::row).collect(), "it would change nothing")
+    output::table(&HEADER, changes.map(Change::row).collect(), "no changes")
 }
 
 impl Change {
@@ -121,10 +120,10 @@ impl Change {
     }
 }
 
-/// Every value of `then` that is another one `now`. What is not said stays.
+/// Every value of `then` that differs from `now`. Omitted values are kept.
 fn difference(now: Option<&Value>, then: &Value, path: &str, changes: &mut Vec<Change>) {
     match then {
-        // Names that somebody chose are replaced as a whole: one that is not said goes.
+        // Mappings with user-defined names are replaced as a whole: omitted names are removed.
         Value::Object(then) if path != "tags" => {
             for (name, then) in then {
                 let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -140,7 +139,7 @@ fn difference(now: Option<&Value>, then: &Value, path: &str, changes: &mut Vec<C
     }
 }
 
-/// Sizes and words are compared as the server does, in any case.
+/// Sizes and words are compared without regard to case, as the server does.
 fn is_same(now: &Value, then: &Value) -> bool {
     match (now, then) {
         (Value::String(now), Value::String(then)) => now.eq_ignore_ascii_case(then),

@@ -1,4 +1,4 @@
-//! `muster job`: jobs, with the words of `az ml job`.
+//! `muster job`: jobs, with the commands and flags of `az ml job`.
 
 mod attempts;
 mod cancel;
@@ -31,7 +31,7 @@ use crate::output::{self, Print};
 use crate::scope::Scope;
 use crate::values;
 
-/// Submit, look at, follow and cancel jobs
+/// Submit, monitor and manage jobs
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Create(Box<create::Args>),
@@ -51,11 +51,11 @@ pub enum Command {
     Download(download::Args),
 }
 
-/// Show a job: what it runs, how far it is, and why it waits or failed
+/// Show a job: what it runs, its status, and why it is waiting or failed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
-    /// Open the job's page in a browser, or print its address where there is none
+    /// Open the job's page in a browser, or print its address if there is no browser
     #[arg(short = 'e', long)]
     web: bool,
     #[command(flatten)]
@@ -64,28 +64,28 @@ pub struct ShowArgs {
     target: Target,
 }
 
-/// List the jobs of a workspace, the newest first
+/// List the jobs in a workspace, newest first
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// At most so many
+    /// Maximum number of results
     #[arg(short = 'r', long, value_name = "COUNT", default_value_t = 50, value_parser = values::at_least_one,
           allow_negative_numbers = true)]
     max_results: u32,
-    /// All of them
+    /// List all jobs
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
           value_name = "BOOL", conflicts_with = "max_results", action = clap::ArgAction::Set)]
     all_results: bool,
-    /// Only archived ones
+    /// List only archived jobs
     #[arg(long, conflicts_with = "include_archived")]
     archived_only: bool,
-    /// Also archived ones
+    /// Include archived jobs
     #[arg(long)]
     include_archived: bool,
-    /// Only those with these states, such as Running or Failed; several at once are possible
+    /// List only jobs with these statuses, such as Running or Failed; several can be given
     #[arg(long, value_name = "STATUS", num_args = 1.., value_parser = view::status)]
     status: Vec<JobStatus>,
-    /// Only the children of this job
+    /// List only the children of this job
     #[arg(short = 'p', long, value_name = "NAME", value_parser = values::name, add = complete::jobs())]
     parent_job_name: Option<String>,
     #[command(flatten)]
@@ -94,22 +94,22 @@ pub struct ListArgs {
     scope: Scope,
 }
 
-/// Follow a job's log to its end
+/// Stream the log of a job until it ends
 ///
-/// Standard output gets the log's bytes as the job wrote them, and nothing else; a terminal gets its text and its
-/// colours, without other control sequences. The exit code is 0 when the
-/// job completed, 1 when it failed or was canceled, and 130 when you leave with Ctrl-C.
+/// Standard output gets the bytes that the job wrote, and nothing else; a terminal gets text and colours, without other
+/// control sequences. The exit code is 0 if the job completed, 1 if it failed or was canceled, and 130 if you press
+/// Ctrl-C.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: Ctrl-C leaves the job alone.")]
+#[command(after_help = "Read-only: Ctrl-C does not affect the job.")]
 pub struct StreamArgs {
-    /// Print the log of this attempt, as `job list-attempts` numbers them, as it is now
+    /// Print the current log of this attempt (a number from `job list-attempts`) and exit
     #[arg(long, value_name = "NUMBER", value_parser = values::at_least_one, allow_negative_numbers = true)]
     attempt: Option<u32>,
     #[command(flatten)]
     target: Target,
 }
 
-/// Which job a command is about.
+/// The job that a command acts on.
 #[derive(Debug, clap::Args)]
 struct Target {
     #[command(flatten)]
@@ -167,7 +167,7 @@ async fn list(args: &ListArgs) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
     let wanted = (!args.all_results).then_some(args.max_results);
-    // Those with other states do not count, so all are asked for where only some are wanted.
+    // Jobs with other statuses do not count, so all are requested if only some statuses are wanted.
     let max = wanted.filter(|_| args.status.is_empty());
     let mut jobs = match &args.parent_job_name {
         Some(parent) => children(&client, &workspace, parent, max).await?,
@@ -186,7 +186,7 @@ async fn list(args: &ListArgs) -> CliResult {
     args.print.show(&jobs, || print_table(&jobs))
 }
 
-/// Run history knows whose children they are.
+/// The run history knows the parent of each job.
 async fn children(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -199,7 +199,7 @@ async fn children(
         run_id: String,
     }
     let job = |name: &str| Route::Job { workspace: workspace.clone(), name: name.into() };
-    // One that is not there has no children either, but whoever asks means another.
+    // A job that does not exist has no children either, but its name is probably misspelt.
     let _: JobResource = client.get(&job(parent)).await?;
     let (workspace, run) = (workspace.clone(), parent.into());
     let route = Route::History(HistoryRoute::RunChildren { workspace, run });
@@ -211,7 +211,7 @@ async fn children(
     Ok(jobs)
 }
 
-/// As it is printed, in a file.
+/// Writes the job to a file, in the same form as it is printed.
 fn save(job: &JobResource, path: &Path) -> CliResult {
     let text = output::yaml_of(&view::entity(job))?;
     std::fs::write(path, text).map_err(|why| {
@@ -239,10 +239,10 @@ fn print_table(jobs: &[view::Job]) -> CliResult {
             row.push(view::waits_for(job).unwrap_or_else(|| "-".to_owned()));
         }
     }
-    output::table(&header, rows, "there are no jobs in this workspace")
+    output::table(&header, rows, "no jobs in this workspace")
 }
 
-/// A job that ended, but not as its owner hoped.
+/// The failure for a job that ended without success.
 fn ended_badly(name: &str, how: &str, why: Option<&str>) -> Failure {
     let name = crate::failure::quoted(name);
     match why {

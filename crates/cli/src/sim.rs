@@ -1,4 +1,4 @@
-//! `muster sim`: days of Muster in seconds, to look for broken promises.
+//! `muster sim`: simulates days of Muster in seconds, to look for violated guarantees.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,27 @@ use serde::Serialize;
 use crate::failure::{CliResult, Failure};
 use crate::output::{self, PrintForPeople};
 
-/// A year; more would only be more of the same, and take very long.
+/// One year; a longer simulation would take very long and show nothing new.
 const DAYS_MAX: u32 = 365;
 
-/// Simulate days of users, jobs and faults, and check every promise on the way
+/// Simulate days of users, jobs and faults, and check every guarantee
 ///
-/// The same seed always comes to the same event log. A broken promise is printed with the command that shows
-/// it again.
+/// The same seed always produces the same event log. A violated guarantee is printed with the command that reproduces it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: all of it is made up; no server is asked.")]
+#[command(after_help = "Read-only: everything is simulated; no request is sent to a server.")]
 pub struct Args {
-    /// What everything random comes from
+    /// Seed of all random decisions
     #[arg(long, value_name = "NUMBER", value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
-    /// How many days have users and faults
+    /// Number of days with users and faults
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = days,
           allow_negative_numbers = true)]
     days: u32,
-    /// How many inputs may share a step
+    /// Maximum number of inputs per step
     #[arg(long, value_name = "COUNT", default_value_t = BATCH_MAX, value_parser = batch,
           allow_negative_numbers = true)]
     batch: usize,
-    /// Let everything work
+    /// Simulate no faults
     #[arg(long)]
     no_faults: bool,
     #[command(flatten)]

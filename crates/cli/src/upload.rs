@@ -1,5 +1,5 @@
-//! Files and folders of this machine into the storage of a workspace, exactly where and as azure-ai-ml puts them: what
-//! either of them sent before is not sent again. And back.
+//! Uploads local files and folders to the storage of a workspace, and downloads them. Paths and metadata are exactly those of
+//! azure-ai-ml, so that neither client uploads again what the other has uploaded.
 
 mod fetch;
 mod hash;
@@ -27,15 +27,15 @@ use crate::failure::{CliResult, Failure, quoted};
 const FOLDER: &str = "LocalUpload";
 const STATUS: (&str, &str) = ("upload_status", "completed");
 
-/// What is in storage now.
+/// An upload in storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uploaded {
     pub datastore: String,
-    /// Below the datastore's container, without a slash at its end.
+    /// The path in the datastore's container, without a slash at its end.
     pub path: String,
-    /// The container's address, without what opens it.
+    /// The address of the container, without a signature.
     pub container_url: String,
-    /// What was noted with the upload; that of the first one, if it was there already.
+    /// The name and version that were recorded with the upload; those of the first upload, if it existed already.
     pub name: String,
     pub version: String,
     pub was_there: bool,
@@ -47,7 +47,7 @@ impl Uploaded {
         format!("azureml://datastores/{}/paths/{}", self.datastore, self.path)
     }
 
-    /// The same as a web address, as azure-ai-ml joins it: the account goes, and the server finds it all the same.
+    /// The same as a web address, joined as azure-ai-ml does it: the account is lost, but the server finds it anyway.
     pub fn url(&self) -> String {
         format!("{}/{}", without_account(&self.container_url), self.path)
     }
@@ -61,12 +61,12 @@ fn without_account(url: &str) -> String {
     }
 }
 
-/// Where something would be, without sending it.
+/// The path of an upload, without uploading it.
 pub fn path_of(local: &Local) -> CliResult<String> {
     Ok(format!("{FOLDER}/{}/{}", local.object_hash()?, local.name()))
 }
 
-/// Sends it, unless it is there. `noted` is the name and version of the asset that it is for, if there is one.
+/// Uploads the files, unless they exist already. `noted` is the name and version of the asset, if there is one.
 pub async fn to_datastore(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -100,7 +100,7 @@ pub async fn to_datastore(
     })
 }
 
-/// The id of a code asset with these files: one that is there, or a new one.
+/// The id of a code asset with these files: an existing one, or a new one.
 pub async fn code(client: &Client, workspace: &WorkspaceKey, local: &Local) -> CliResult<String> {
     let hash = local.content_hash()?;
     let (workspace, kind, name) = (workspace.clone(), AssetKind::Code, uuid());
@@ -137,7 +137,7 @@ pub async fn code(client: &Client, workspace: &WorkspaceKey, local: &Local) -> C
     Ok(made.id)
 }
 
-/// The id of a new code asset whose files are elsewhere.
+/// The id of a new code asset with files at another address.
 pub async fn code_at(client: &Client, workspace: &WorkspaceKey, uri: &str) -> CliResult<String> {
     let (workspace, kind) = (workspace.clone(), AssetKind::Code);
     let (name, version) = (uuid().into(), "1".into());
@@ -148,7 +148,7 @@ pub async fn code_at(client: &Client, workspace: &WorkspaceKey, uri: &str) -> Cl
     Ok(made.id)
 }
 
-/// A datastore's container, opened.
+/// A datastore's container, with credentials.
 pub async fn open(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -167,7 +167,7 @@ pub async fn open(
     else {
         return Err(elsewhere(&found.name));
     };
-    // Accounts of this server hold its address; others' are a plain name.
+    // The account of a datastore on this server contains its address; other accounts are a plain name.
     if !account.contains('/') {
         return Err(elsewhere(&found.name));
     }
@@ -177,13 +177,13 @@ pub async fn open(
 }
 
 fn elsewhere(name: &str) -> Failure {
-    Failure::refused(format!("datastore {} is not kept by this server", quoted(name)))
-        .hint("put the files there with its own tools, and give their address")
+    Failure::refused(format!("datastore {} is not on this server", quoted(name)))
+        .hint("upload the files there with its own tools, and give their address")
 }
 
-/// A name that nobody else has.
+/// A unique name.
 pub fn uuid() -> String {
-    // Their keys come from the operating system's random numbers: all that is needed of them here.
+    // The hasher's keys come from the operating system's random numbers, which is random enough here.
     let random = || RandomState::new().hash_one("uuid");
     let bits = (u128::from(random()) << 64) | u128::from(random());
     // Version 4, variant 1.

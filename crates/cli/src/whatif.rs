@@ -1,4 +1,4 @@
-//! `muster whatif`: what jobs of the past would have cost, and waited, with other settings.
+//! `muster whatif`: what past jobs would have cost, and how long they would have waited, with other settings.
 
 mod plot;
 
@@ -37,60 +37,62 @@ const HEADER: [&str; 15] = [
     "Optimum h",
     "USD",
 ];
-/// Far more rows than anyone reads; a list that is longer is a slip.
+/// Far more rows than a person reads; a longer list is a mistake.
 const SETTINGS_MAX: usize = 1_000;
-/// What is read into memory at once; the largest public traces have a few tens of megabytes.
+/// The trace is read into memory at once; the largest public traces have a few tens of megabytes.
 const TRACE_BYTES_MAX: u64 = 2 << 30;
-/// How many submits the bar moves by: it is shared between threads.
+/// How many submissions advance the progress bar at once: it is shared between threads.
 const PROGRESS_STEP: u64 = 1_024;
 
-/// Show what jobs of the past would have cost, and waited, with other settings
+/// Show what past jobs would have cost, and how long they would have waited, with other settings
 ///
-/// The trace is CSV with the header submit_s,duration_s,nodes,gpus_per_node,user,group and one row per job,
-/// sorted by submit_s; gpus_per_node, user and group may be left out. Its jobs go through the same decisions
-/// as on a server, one setting after the other, in virtual time. A job's queue time is from its submission to
-/// when it holds all its nodes; "cold" are jobs that had to wait at all. Beside the idle and boot hours stands
-/// the least that they could be if no job ever waited and the future were known.
+/// The trace is a CSV file with the header submit_s,duration_s,nodes,gpus_per_node,user,group and one row per job,
+/// sorted by submit_s; gpus_per_node, user and group are optional. Its jobs go through the same decisions as on a server, once
+/// for each setting, in virtual time. The queue time of a job is from its submission until it has all its nodes; "cold" jobs
+/// are those that had to wait at all. Next to the idle and boot hours is their theoretical minimum, if no job ever waited and
+/// the future were known.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: no server is asked; only the file of --plot is written.")]
+#[command(
+    after_help = "Read-only: no request is sent to a server; only the --plot file is written."
+)]
 pub struct Args {
-    /// The jobs
+    /// CSV file with the jobs
     #[arg(long, value_name = "FILE.csv")]
     trace: PathBuf,
-    /// The most nodes to try, one or several [default: as many as the jobs would use if none ever waited]
+    /// Maximum numbers of nodes to try [default: as many as the jobs would use if none ever waited]
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = values::at_least_one,
           allow_negative_numbers = true)]
     max_nodes: Vec<u32>,
-    /// How long an idle node is kept, one or several, in seconds
+    /// Idle times to try, in seconds
     #[arg(long, value_name = "SECONDS,…", value_delimiter = ',', value_parser = values::seconds,
           allow_negative_numbers = true, default_value = "0,60,120,300,600,1800")]
     idle: Vec<Span>,
-    /// How long a node takes to start, in seconds
+    /// Start time of a node, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds,
           allow_negative_numbers = true, default_value = "180")]
     boot: Span,
-    /// When to start nodes for waiting jobs
+    /// When to start nodes for queued jobs
     #[arg(long, value_enum, default_value_t = ScaleUp::Immediate)]
     scale_up: ScaleUp,
-    /// Share the pool fairly between the users of the trace, as it would be live, instead of serving jobs as
-    /// they came
+    /// Share the cluster fairly between the users of the trace, as a server does, instead of running jobs in the order of
+    /// their arrival
     #[arg(long)]
     fair_share: bool,
-    /// The VM size, for its price
+    /// VM size, for the price
     #[arg(long, value_name = "SIZE", default_value = DEFAULT_VM_SIZE)]
     size: String,
     #[command(flatten)]
     print: PrintForPeople,
-    /// Draw cost against waiting into this file
+    /// Save a plot of cost against waiting time to this SVG file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScaleUp {
-    /// At once, for every waiting job
+    /// At once, for every queued job
     Immediate,
-    /// Not when a node is expected to be free before a new one could start
+    /// Only if no node is expected to be free before a new one could start
     Predictive,
 }
 
@@ -103,7 +105,7 @@ impl ScaleUp {
     }
 }
 
-/// One row of the answer.
+/// One row of the result.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     idle_s: u64,
@@ -120,9 +122,9 @@ struct Row {
     idle_node_h: f64,
     boot_node_h: f64,
     idle_share: f64,
-    /// In dollars, of everything that is billed.
+    /// The cost of all billed time, in dollars.
     cost: f64,
-    /// Idle and boot together, at the least, with no waiting.
+    /// The minimum of idle and boot hours together, without any waiting.
     optimum_node_h: f64,
 }
 
@@ -135,7 +137,7 @@ pub fn run(args: &Args) -> CliResult {
         std::fs::write(path, drawing).map_err(|why| {
             let path = quoted(&path.to_string_lossy());
             Failure::error(format!("--plot: cannot write {path}: {why}"))
-                .hint("name a file in a folder that exists and that you may write to")
+                .hint("choose a file in a folder that exists and is writable")
         })?;
     }
     args.print
@@ -146,21 +148,21 @@ fn read(path: &Path) -> CliResult<Trace> {
     let shown = quoted(&path.to_string_lossy());
     let cannot = |why: std::io::Error| match why.kind() {
         std::io::ErrorKind::NotFound => {
-            Failure::not_found(format!("--trace: there is no file {shown}; name a CSV file"))
+            Failure::not_found(format!("--trace: there is no file {shown}; give a CSV file"))
         }
         _ => Failure::error(format!("--trace: cannot read {shown}: {why}")),
     };
     let length = std::fs::metadata(path).map_err(cannot)?.len();
     if length > TRACE_BYTES_MAX {
         return Err(Failure::refused(format!(
-            "--trace: {shown} has {length} bytes; at most {TRACE_BYTES_MAX} are read, so cut it into several"
+            "--trace: {shown} has {length} bytes; the limit is {TRACE_BYTES_MAX}, so split it into several files"
         )));
     }
     let bytes = std::fs::read(path).map_err(cannot)?;
     Trace::parse(&bytes).map_err(|why| Failure::refused(format!("--trace: {shown}: {why}")))
 }
 
-/// Every maximum with every idle time, the maximum first: it decides more than all else.
+/// Combines every maximum with every idle time. The maximum comes first, because it matters most.
 fn settings(args: &Args, trace: &Trace) -> CliResult<Vec<Setting>> {
     let mut max_nodes = args.max_nodes.clone();
     if max_nodes.is_empty() {
@@ -174,7 +176,7 @@ fn settings(args: &Args, trace: &Trace) -> CliResult<Vec<Setting>> {
     let count = max_nodes.len() * idle.len();
     if count > SETTINGS_MAX {
         return Err(Failure::refused(format!(
-            "--max-nodes and --idle make {count} settings; at most {SETTINGS_MAX} are tried, so give fewer"
+            "--max-nodes and --idle result in {count} combinations; the limit is {SETTINGS_MAX}, so give fewer"
         )));
     }
     let setting = |max_nodes, idle| Setting {
@@ -188,7 +190,7 @@ fn settings(args: &Args, trace: &Trace) -> CliResult<Vec<Setting>> {
     Ok(max_nodes.iter().flat_map(|max| idle.iter().map(|idle| setting(*max, *idle))).collect())
 }
 
-/// Tries the settings side by side on all cores there are. The rows come in the order of the settings.
+/// Tries the settings in parallel on all cores. The rows are in the order of the settings.
 fn try_all(trace: &Trace, settings: &[Setting]) -> CliResult<Vec<Row>> {
     let bar = progress(trace.jobs().len() * settings.len());
     let next = AtomicUsize::new(0);
@@ -198,10 +200,10 @@ fn try_all(trace: &Trace, settings: &[Setting]) -> CliResult<Vec<Row>> {
             let result = try_one(trace, setting, &bar);
             let failed = result.is_err();
             let place = settings.iter().position(|other| other == setting);
-            let mut results = results.lock().expect("nobody panics while holding it");
+            let mut results = results.lock().expect("no thread panics while holding it");
             results[place.expect("one of them")] = Some(result);
             if failed {
-                // What is wrong with one is often wrong with all.
+                // A problem with one setting is often a problem with all.
                 next.store(settings.len(), Ordering::Relaxed);
             }
         }
@@ -231,7 +233,7 @@ fn try_one(trace: &Trace, setting: &Setting, bar: &ProgressBar) -> Result<Figure
     })
 }
 
-/// Shown on a terminal only, and on standard error.
+/// Shown on a terminal only, on standard error.
 fn progress(jobs: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {percent:>3} % of {len} jobs, {eta} left");
     ProgressBar::new(jobs as u64).with_style(style.expect("a template that is right"))
@@ -242,7 +244,7 @@ fn refused(why: SettingError) -> Failure {
         SettingError::JobTooLarge { .. } | SettingError::TooManyNodes { .. } => "--max-nodes",
         SettingError::IdleTooLong { .. } => "--idle",
         SettingError::BootTooLong { .. } => "--boot",
-        // The core refuses nothing else of a setting.
+        // This is the only reason for which the core refuses a setting.
         SettingError::Refused(_) => "--size",
     };
     Failure::refused(format!("{flag}: {}", printable(&why.to_string())))
@@ -299,7 +301,7 @@ fn cells(row: &Row) -> Vec<String> {
 
 fn points(rows: &[Row]) -> Vec<plot::Point> {
     let point = |row: &Row| {
-        // All hours cost the same, so the optimum's bill follows from this one's.
+        // All hours have the same price, so the cost of the optimum follows from this one.
         let price = if row.billed_node_h > 0.0 { row.cost / row.billed_node_h } else { 0.0 };
         plot::Point {
             max_nodes: row.max_nodes,

@@ -1,4 +1,4 @@
-//! `muster why`: why a job waits, or why a cluster is as large as it is.
+//! `muster why`: why a job is waiting, or why a cluster has its current size.
 
 use clap::ArgGroup;
 use muster_core::model::WorkspaceKey;
@@ -12,10 +12,10 @@ use crate::names::{self, Name};
 use crate::output::{self, PrintForPeople};
 use crate::scope::Scope;
 
-/// Say why a job waits, or why a cluster is as large as it is
+/// Explain why a job is waiting, or why a cluster has its current size
 ///
-/// Every reason at once, the most fundamental first, each with its limit, what that is now, what it would
-/// have to be, and the command that would lift it.
+/// Lists every reason, most fundamental first, with the limit, its current value, the value that would be needed, and a command
+/// that changes it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Read-only: changes nothing.",
@@ -24,10 +24,10 @@ use crate::scope::Scope;
 pub struct Args {
     #[command(flatten)]
     name: Name<names::Waiting>,
-    /// It is a job
+    /// NAME is a job
     #[arg(long)]
     job: bool,
-    /// It is a cluster
+    /// NAME is a cluster
     #[arg(long)]
     compute: bool,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub async fn run(args: &Args) -> CliResult {
     args.print.show(&document, || output::bytes(text(&document).as_bytes()))
 }
 
-/// The commands must reach what was asked about. For a store in trouble the command is about the server's machine.
+/// Commands must act on the same workspace. If the store has a problem, the command is for the server's machine.
 fn add_place(document: &mut WhyDocument, flags: &str) {
     let has_place = |reason: &&mut WhyReason| StoreTrouble::of_code(&reason.code).is_none();
     for reason in document.value.iter_mut().filter(has_place) {
@@ -69,10 +69,10 @@ async fn ask(args: &Args, client: &Client, workspace: WorkspaceKey) -> CliResult
     match client.get(&compute).await {
         Err(no_compute) if no_compute.is_not_found() => {
             let hint = no_compute.hinted().or(no_job.hinted()).unwrap_or(
-                "`muster job list -o table` and `muster compute list -o table` show what there is",
+                "list them with `muster job list -o table` and `muster compute list -o table`",
             );
             let text = format!(
-                "there is neither a job nor a cluster {} in workspace {}",
+                "there is no job or cluster {} in workspace {}",
                 quoted(&args.name),
                 quoted(&workspace.name)
             );

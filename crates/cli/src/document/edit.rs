@@ -1,26 +1,26 @@
-//! Changes of single fields, with the words of az's generic update.
+//! Changes of single fields, with the flags of az's generic update.
 
 use serde_json::{Map, Value};
 
 use super::{Field, Fields, Kind, check};
 use crate::failure::{CliResult, Failure, quoted};
 
-/// Of a path: far more than any field needs.
+/// The most names in a path; far more than any field needs.
 const NAMES_MAX: usize = 32;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Single fields")]
 pub struct Edits {
-    /// Set fields, as path=value; a path is names with dots, such as tags.team
+    /// Set fields, as path=value; a path has dots between names, such as tags.team
     #[arg(long, value_name = "PATH=VALUE", num_args = 1..)]
     set: Vec<String>,
-    /// Add an item to a list: its path, then its fields as key=value or one JSON object
+    /// Add an item to a list: the path of the list, then the item's fields as key=value or as a JSON object
     #[arg(long, value_names = ["PATH", "KEY=VALUE"], num_args = 1.., action = clap::ArgAction::Append)]
     add: Vec<String>,
-    /// Remove a field, or an item of a list by its number from 0
+    /// Remove a field, or an item of a list by its index, from 0
     #[arg(long, value_names = ["PATH", "INDEX"], num_args = 1..=2)]
     remove: Vec<String>,
-    /// Take the values of --set as texts, also where they look like numbers
+    /// Treat the values of --set as strings, even if they look like numbers
     #[arg(long, requires = "set")]
     force_string: bool,
 }
@@ -30,7 +30,7 @@ impl Edits {
         self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// Whether --set is about this field or a part of it.
+    /// Whether --set changes this field or a part of it.
     pub fn sets(&self, field: &str) -> bool {
         let root = |text: &String| {
             let path = text.split('=').next().unwrap_or_default();
@@ -71,7 +71,7 @@ fn malformed(flag: &str, text: &str, wanted: &str) -> Failure {
     Failure::refused(format!("{flag} is {}; write it as {wanted}", quoted(text)))
 }
 
-/// What a path leads to by the schema; tags and the like end in texts.
+/// The kind of field that a path leads to, by the schema; in tags and the like, it is a string.
 fn kind_at(fields: &'static [Field], path: &str) -> Option<Kind> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let found = fields.iter().find(|field| field.name == first)?.kind;
@@ -83,7 +83,7 @@ fn kind_at(fields: &'static [Field], path: &str) -> Option<Kind> {
     }
 }
 
-/// A number, true or a JSON document as such; anything else as a text.
+/// Numbers, booleans and JSON documents are parsed; anything else is a string.
 fn read(value: &str, is_text: bool) -> Value {
     let text = || Value::String(value.to_owned());
     if is_text {
@@ -109,13 +109,13 @@ fn item(parts: &[String]) -> CliResult<Value> {
     parts.iter().map(pair).collect::<CliResult<Map<_, _>>>().map(Value::Object)
 }
 
-/// The object that holds the last name of the path, made on the way where it is missing.
+/// The object that contains the last name of the path; missing objects on the way are created.
 fn holder<'a, 'p>(document: &'a mut Fields, path: &'p str) -> CliResult<(&'a mut Fields, &'p str)> {
-    // What is made here is also dropped again, level by level.
+    // Nested objects are also dropped recursively, so the depth is limited.
     let names = path.split('.').count();
     if names > NAMES_MAX {
         return Err(Failure::refused(format!(
-            "{} has {names} names; no field is deeper than {NAMES_MAX}, so shorten it",
+            "{} has {names} names; the limit is {NAMES_MAX}, so shorten it",
             quoted(path)
         )));
     }
@@ -133,7 +133,7 @@ fn descend<'a, 'p>(
     }
     match inner {
         Value::Object(inner) => descend(inner, rest),
-        _ => Err(Failure::refused(format!("{} has no fields of its own", quoted(first)))),
+        _ => Err(Failure::refused(format!("{} does not contain fields", quoted(first)))),
     }
 }
 
@@ -154,12 +154,12 @@ fn add(document: &mut Fields, path: &str, value: Value) -> CliResult {
             items.push(value);
             Ok(())
         }
-        _ => Err(Failure::refused(format!("--add: {} is no list; use --set", quoted(path)))),
+        _ => Err(Failure::refused(format!("--add: {} is not a list; use --set", quoted(path)))),
     }
 }
 
 fn remove(document: &mut Fields, path: &str, index: Option<&str>) -> CliResult {
-    let missing = || Failure::refused(format!("--remove: there is no {} to remove", quoted(path)));
+    let missing = || Failure::refused(format!("--remove: {} does not exist", quoted(path)));
     let (holder, name) = holder(document, path)?;
     let Some(index) = index else {
         return holder.remove(name).map(|_| ()).ok_or_else(missing);
@@ -171,7 +171,7 @@ fn remove(document: &mut Fields, path: &str, index: Option<&str>) -> CliResult {
             Ok(())
         }
         None => Err(Failure::refused(format!(
-            "--remove: {} has {} items; give the number of one, from 0",
+            "--remove: {} has {} items; give the index of one, from 0",
             quoted(path),
             items.len()
         ))),

@@ -1,5 +1,5 @@
-//! What a YAML file describes, by its schema, its type or its fields: a file that was given to the wrong command is
-//! answered with the right one.
+//! What a YAML file describes, according to its schema, its type or its fields: if a file is given to the wrong command, the
+//! error names the right one.
 
 use std::path::Path;
 
@@ -18,11 +18,11 @@ pub enum FileKind {
     Model,
     Component,
     Datastore,
-    /// A noun of az's that this version does not have, or a type of job.
+    /// One of az's nouns that this version does not support, or a type of job.
     Other(&'static str),
 }
 
-/// What is looked at: the text of a field of the file, and whether it has one.
+/// Access to the file: the text of a field, and whether a field exists.
 pub trait Look {
     fn text(&self, field: &str) -> Option<String>;
     fn has(&self, field: &str) -> bool;
@@ -48,7 +48,7 @@ impl Look for muster_wire::yaml::tree::Node {
     }
 }
 
-/// The names of schemas, in small letters and without `.schema.json`. The first that the name holds is meant.
+/// Names of schemas, in lower case and without `.schema.json`. The first one that the name contains applies.
 const SCHEMAS: [(&str, FileKind); 22] = [
     ("component", FileKind::Component),
     ("schedule", FileKind::Other("schedule")),
@@ -73,11 +73,11 @@ const SCHEMAS: [(&str, FileKind); 22] = [
     ("model", FileKind::Model),
     ("data", FileKind::Data),
 ];
-/// Schemas of datastores whose names say only what they lead to.
+/// Schemas of datastores whose names only mention the kind of storage.
 const DATASTORES: [&str; 5] =
     ["azureblob", "azurefile", "azuredatalakegen1", "azuredatalakegen2", "onelake"];
 
-/// The value of `type`, in small letters, where it says what the file is.
+/// Values of `type`, in lower case, that identify the file.
 const TYPES: [(&str, FileKind); 18] = [
     ("amlcompute", FileKind::Compute),
     ("computeinstance", FileKind::Compute),
@@ -99,7 +99,7 @@ const TYPES: [(&str, FileKind); 18] = [
     ("automl", FileKind::Job),
 ];
 
-/// Fields that only one kind has. The first that the file has is meant.
+/// Fields that only one kind of file has. The first one that the file has applies.
 const FIELDS: [(&str, FileKind); 21] = [
     ("trigger", FileKind::Other("schedule")),
     ("create_job", FileKind::Other("schedule")),
@@ -125,7 +125,7 @@ const FIELDS: [(&str, FileKind); 21] = [
 ];
 
 impl FileKind {
-    /// What it is, if that can be told.
+    /// The kind of file, if it can be determined.
     pub fn of(file: &dyn Look) -> Option<FileKind> {
         let schema = file.text("$schema").and_then(|schema| of_schema(&schema));
         schema.or_else(|| of_type(file)).or_else(|| {
@@ -134,10 +134,10 @@ impl FileKind {
         })
     }
 
-    /// Refuses a file that is surely of another kind.
+    /// Refuses a file that is certainly of another kind.
     pub fn check(self, file: &dyn Look, path: &Path) -> CliResult {
         let Some(found) = FileKind::of(file).filter(|found| *found != self) else { return Ok(()) };
-        // Without a schema, a component may have no field that a job has not.
+        // Without a schema, a component may have only fields that a job has too.
         let says = |schema: String| of_schema(&schema).is_some();
         let is_sure = found != FileKind::Job || file.text("$schema").is_some_and(says);
         if self == FileKind::Component && !is_sure {
@@ -146,10 +146,11 @@ impl FileKind {
         let name = quoted(&path.display().to_string());
         if let FileKind::Other(noun) = found {
             let Some(thing) = Unserved::of_noun(noun) else { return Ok(()) };
-            let text = format!("{name} is no {}: {}", self.words(), thing.sentence());
+            let text = format!("{name} is not {}: {}", self.with_article(), thing.sentence());
             return Err(Failure::refused(text).hint(thing.instead));
         }
-        let text = format!("{name} is no {}: it describes {}", self.words(), found.with_article());
+        let (wanted, found_kind) = (self.with_article(), found.with_article());
+        let text = format!("{name} is not {wanted}: it describes {found_kind}");
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let path = shell_quoted(&path.display().to_string());
         Err(Failure::refused(text)
@@ -193,7 +194,7 @@ fn of_schema(address: &str) -> Option<FileKind> {
     SCHEMAS.iter().find(|(part, _)| name.contains(part)).map(|(_, kind)| *kind)
 }
 
-/// `type: command` is a job's as well as a component's.
+/// Both jobs and components have `type: command`.
 fn of_type(file: &dyn Look) -> Option<FileKind> {
     let kind = file.text("type")?.to_ascii_lowercase();
     TYPES.iter().find(|(word, _)| *word == kind).map(|(_, kind)| *kind)
@@ -255,7 +256,7 @@ mod tests {
         assert!(FileKind::Component.check(&fields, path).is_ok());
         assert!(FileKind::Job.check(&fields, path).is_ok());
         let refused = FileKind::Data.check(&fields, path).expect_err("no data").to_string();
-        assert_eq!(refused, "'f.yml' is no data asset: it describes a job");
+        assert_eq!(refused, "'f.yml' is not a data asset: it describes a job");
     }
 
     #[test]

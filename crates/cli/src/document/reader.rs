@@ -1,4 +1,4 @@
-//! The fields of one mapping of a YAML file, read one by one. Whatever is wrong is said with its place.
+//! Reads the fields of one mapping of a YAML file. Every error names its place in the file.
 
 use std::path::{Path, PathBuf};
 
@@ -10,22 +10,22 @@ use super::{broken, text_of};
 use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::nearest;
 
-/// Keys of Azure's that say nothing about what is wanted.
+/// Azure's keys that have no meaning for the request.
 const SCHEMA_KEY: &str = "$schema";
 
-/// A file that was read: its name for messages, and the folder that paths in it start from.
+/// A file that was read: its name for messages, and the folder that its paths are relative to.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub name: String,
     pub folder: PathBuf,
 }
 
-/// Reads a file of any kind. `-` is the standard input.
+/// Reads a file of any kind. `-` is standard input.
 pub fn read_tree(path: &Path) -> CliResult<(Source, Node)> {
     let name = path.display().to_string();
     let text = text_of(path).map_err(|why| {
         Failure::refused(format!("cannot read {}: {why}", quoted(&name)))
-            .hint("--file takes the path of a YAML file, or - for the standard input")
+            .hint("--file takes the path of a YAML file, or - for standard input")
     })?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).to_owned();
@@ -40,16 +40,16 @@ pub fn parse_tree(source: &Source, text: &str) -> CliResult<Node> {
         Value::Map(_) => Ok(node),
         _ => {
             let name = quoted(&source.name);
-            let text = format!("{name} holds no fields; write them as 'name: value'");
+            let text = format!("{name} contains no fields; write them as 'name: value'");
             Err(Failure::refused(text))
         }
     }
 }
 
-/// One mapping, whose every field is known.
+/// One mapping in which every field is known.
 pub struct Reader<'r> {
     pub source: &'r Source,
-    /// What leads to it, with a dot at its end, or nothing.
+    /// The path of the mapping, with a dot at its end; empty at the top.
     pub path: String,
     pub node: &'r Node,
     entries: &'r [Entry],
@@ -79,7 +79,7 @@ impl<'r> Reader<'r> {
         format!("{}{key}", self.path)
     }
 
-    /// A key without a value is one that was not given.
+    /// A key without a value counts as not given.
     pub fn get(&self, key: &str) -> Option<&'r Node> {
         let found = self.entries.iter().find(|entry| entry.key == key)?;
         (!found.value.is_null()).then_some(&found.value)
@@ -93,11 +93,11 @@ impl<'r> Reader<'r> {
         let Some(node) = self.get(key) else { return Ok(None) };
         match node.as_text() {
             Some(text) => Ok(Some(text.to_owned())),
-            None => Err(self.wrong(key, node, "a text; put it in quotes")),
+            None => Err(self.wrong(key, node, "a string; put it in quotes")),
         }
     }
 
-    /// As Azure's clients do, also from a text that holds one.
+    /// Also accepts a string that contains a number, as Azure's clients do.
     pub fn whole(&self, key: &str) -> CliResult<Option<u64>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let number = match &node.value {
@@ -105,7 +105,7 @@ impl<'r> Reader<'r> {
             Value::Text(text) => text.trim().parse().ok(),
             _ => None,
         };
-        number.map(Some).ok_or_else(|| self.wrong(key, node, "a whole number from 0"))
+        number.map(Some).ok_or_else(|| self.wrong(key, node, "a whole number, at least 0"))
     }
 
     pub fn boolean(&self, key: &str) -> CliResult<Option<bool>> {
@@ -118,7 +118,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// One of these words, in any case and with or without underscores.
+    /// One of these words; case and underscores make no difference.
     pub fn choice<T: Copy>(&self, key: &str, known: &[(&str, T)]) -> CliResult<Option<T>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let folded = |text: &str| text.replace(['_', '-'], "").to_ascii_lowercase();
@@ -134,11 +134,11 @@ impl<'r> Reader<'r> {
         })
     }
 
-    /// Names with texts, such as tags.
+    /// A mapping of names to strings, such as tags.
     pub fn texts(&self, key: &str) -> CliResult<Option<Map<String, Json>>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let Value::Map(entries) = &node.value else {
-            return Err(self.wrong(key, node, "names with texts, as 'name: text'"));
+            return Err(self.wrong(key, node, "names with strings, as 'name: text'"));
         };
         let mut texts = Map::new();
         for entry in entries {
@@ -147,7 +147,7 @@ impl<'r> Reader<'r> {
                 Value::Null => continue,
                 _ => {
                     let key = format!("{key}.{}", entry.key);
-                    return Err(self.wrong(&key, &entry.value, "a text; put it in quotes"));
+                    return Err(self.wrong(&key, &entry.value, "a string; put it in quotes"));
                 }
             };
             texts.insert(entry.key.clone(), value);
@@ -155,7 +155,7 @@ impl<'r> Reader<'r> {
         Ok(Some(texts))
     }
 
-    /// A mapping below this one.
+    /// A nested mapping.
     pub fn inner(&self, key: &str, known: &[&str]) -> CliResult<Option<Reader<'r>>> {
         match self.get(key) {
             Some(node) => Reader::of(self.source, &self.name_of(key), node, known).map(Some),
@@ -163,7 +163,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// A mapping with names of the user's own.
+    /// A mapping with user-defined names.
     pub fn named(&self, key: &str) -> CliResult<&'r [Entry]> {
         let Some(node) = self.get(key) else { return Ok(&[]) };
         match &node.value {
@@ -184,7 +184,7 @@ pub fn wrong(source: &Source, node: &Node, path: &str, wanted: &str) -> Failure 
     Failure::refused(format!("{}{path} is {found}; give {wanted}", place(source, node.place)))
 }
 
-/// `'f.yml', line 3, column 1: `, or nothing for what is of no file.
+/// `'f.yml', line 3, column 1: `, or nothing if the value is not from a file.
 pub fn place(source: &Source, (line, column): (usize, usize)) -> String {
     if source.name.is_empty() {
         return String::new();
@@ -195,14 +195,14 @@ pub fn place(source: &Source, (line, column): (usize, usize)) -> String {
 fn unknown(source: &Source, entry: &Entry, path: &str, known: &[&str]) -> Failure {
     let names: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
     let at = place(source, entry.place);
-    let failure = Failure::refused(format!("{at}there is no field {}", quoted(path)));
+    let failure = Failure::refused(format!("{at}unknown field {}", quoted(path)));
     failure.hint(match nearest::nearest(&entry.key, &names) {
         Some(nearest) => format!("did you mean {}?", quoted(nearest)),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("the fields are {}", known.join(", ")),
     })
 }
 
-/// `--set PATH=VALUE`, as az applies it: a text, or JSON where it begins like an object or a list.
+/// `--set PATH=VALUE`, as az applies it: a string, or JSON if it begins like an object or a list.
 pub fn set(node: &mut Node, text: &str) -> CliResult {
     let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.is_empty()) else {
         return Err(Failure::refused(format!(
@@ -224,7 +224,7 @@ const NAMES_MAX: usize = 32;
 fn set_at(node: &mut Node, names: &[&str], value: Node) -> Result<(), String> {
     let (first, rest) = match names.split_first() {
         Some(split) if names.len() <= NAMES_MAX => split,
-        _ => return Err(format!("no field is deeper than {NAMES_MAX} names")),
+        _ => return Err(format!("a path has at most {NAMES_MAX} names")),
     };
     if node.is_null() {
         *node = Node { place: node.place, ..Node::map() };
@@ -250,7 +250,7 @@ fn set_at(node: &mut Node, names: &[&str], value: Node) -> Result<(), String> {
             let count = items.len();
             let index = first.trim_matches(['[', ']']).parse::<usize>().ok();
             let item = index.and_then(|index| items.get_mut(index));
-            let item = item.ok_or_else(|| format!("the list has {count} items, from 0"))?;
+            let item = item.ok_or_else(|| format!("the list has {count} items, counted from 0"))?;
             match rest.is_empty() {
                 true => {
                     *item = Node { place: item.place, ..value };
@@ -259,6 +259,6 @@ fn set_at(node: &mut Node, names: &[&str], value: Node) -> Result<(), String> {
                 false => set_at(item, rest, value),
             }
         }
-        _ => Err(format!("{} has no fields of its own", quoted(first))),
+        _ => Err(format!("{} does not contain fields", quoted(first))),
     }
 }

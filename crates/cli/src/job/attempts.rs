@@ -1,4 +1,4 @@
-//! The attempts of a job: which there were, what each cost, and the log of one of them.
+//! The attempts of a job: a list with their costs, and the log of one of them.
 
 use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
@@ -12,9 +12,9 @@ use crate::output::{self, Print};
 
 const HEADER: [&str; 6] = ["Attempt", "Outcome", "Started", "Ended", "Node seconds", "USD"];
 
-/// List the attempts of a job, the oldest first: when, how they ended, what each cost
+/// List the attempts of a job, oldest first, with their times, outcomes and costs
 ///
-/// A job is tried again when its node is lost or taken away. What all attempts cost adds up to what the job costs.
+/// A job has another attempt when its node is lost or evicted. The costs of all attempts add up to the cost of the job.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
@@ -33,7 +33,7 @@ struct Attempt {
     ended_on: Option<String>,
     node_seconds: String,
     cost_usd: String,
-    /// The files that it left and that are kept.
+    /// The files that the attempt left and that were kept.
     kept_files: Option<u32>,
     kept_bytes: Option<u64>,
 }
@@ -51,7 +51,7 @@ pub async fn run(args: &Args) -> CliResult {
             let dash = || "-".to_owned();
             rows.push(vec!["all".to_owned(), dash(), dash(), dash(), seconds, usd]);
         }
-        output::table(&HEADER, rows, "it was not tried yet")
+        output::table(&HEADER, rows, "no attempts yet")
     })
 }
 
@@ -59,11 +59,11 @@ pub async fn fetch(client: &Client, workspace: WorkspaceKey, name: &str) -> CliR
     client.get(&Route::JobAttempts { workspace, name: name.into() }).await
 }
 
-/// Prints the log of one attempt as it is now.
+/// Prints the current log of one attempt.
 pub async fn log(client: &Client, workspace: WorkspaceKey, name: &str, attempt: u32) -> CliResult {
     let all = fetch(client, workspace, name).await?;
     let Some(found) = all.value.iter().find(|entry| entry.number == attempt) else {
-        let text = format!("job {name} has no attempt {attempt}; it has had {}", all.value.len());
+        let text = format!("job {name} has no attempt {attempt}; it has {}", all.value.len());
         return Err(Failure::not_found(text));
     };
     for (name, url) in &found.log_files {
@@ -77,7 +77,7 @@ pub async fn log(client: &Client, workspace: WorkspaceKey, name: &str, attempt: 
     Ok(())
 }
 
-/// Prints a log from `offset` to where it ends now, and says where that is.
+/// Prints a log from `offset` to its current end, and returns the offset of the end.
 pub async fn copy(
     client: &Client,
     url: &str,
@@ -122,7 +122,7 @@ fn row(attempt: &Attempt) -> Vec<String> {
     ]
 }
 
-/// Of seconds or dollars, all six digits: they add up.
+/// Seconds or dollars, with all six digits so that they add up.
 fn millionths(count: u64) -> String {
     format!("{}.{:06}", count / 1_000_000, count % 1_000_000)
 }

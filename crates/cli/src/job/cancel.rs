@@ -1,4 +1,4 @@
-//! Ending a job before it ends by itself.
+//! Canceling a job.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::operation::Patience;
 use crate::output::{self, Print};
 use crate::progress::Progress;
 
-/// A process that is asked to end gets a few seconds before it is killed.
+/// A process that is asked to end has a few seconds before it is killed.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Cancel a job
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Destructive: ends the job's processes; its log and its costs stay.")]
+#[command(after_help = "Destructive: ends the job's processes; its log and its costs are kept.")]
 pub struct Args {
-    /// Do not wait until it has ended
+    /// Do not wait until the job has ended
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub async fn run(args: &Args) -> CliResult {
                 if status.is_terminal() {
                     progress.done(status.as_str());
                     if status != JobStatus::Canceled {
-                        output::say("it ended by itself before it could be canceled");
+                        output::say("the job ended before it could be canceled");
                     }
                     return Ok(());
                 }

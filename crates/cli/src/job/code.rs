@@ -1,4 +1,4 @@
-//! `--code`: the files that a job brings, sent before the job is.
+//! `--code`: the files of a job, which are uploaded before the job is submitted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,23 +14,23 @@ use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::output;
 use crate::upload::{Unwanted, linked, read_ignore};
 
-/// The server may have let go of something between two questions, but not for ever.
+/// The server may delete a file between two requests, but not again and again.
 const ROUNDS_MAX: usize = 4;
 
-/// What Python's tools make again wherever they need it.
+/// Files that Python's tools generate again when they need them.
 const CACHES: [&str; 5] =
     ["__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints"];
 
-/// A folder, ready to be sent.
+/// A folder that is ready to be uploaded.
 pub struct Code {
     folder: Folder,
     tree: Tree,
-    /// Where the bytes of each file are: for a link, at what it leads to.
+    /// Where the bytes of each file are: for a link, in its target.
     sources: BTreeMap<BlobId, String>,
 }
 
 impl Code {
-    /// Looks through the folder. Nothing is sent yet.
+    /// Reads the folder. Nothing is uploaded yet.
     pub fn read(path: &Path) -> CliResult<Code> {
         let unreadable = |why: &dyn std::fmt::Display| {
             Failure::refused(format!("--code {}: {}", path.display(), printable(&why.to_string())))
@@ -53,7 +53,7 @@ impl Code {
         sent.extend(linked("--code", path, &listing, &keep)?);
         unwanted.report();
         if sent.is_empty() {
-            return Err(unreadable(&"there is nothing in it to send"));
+            return Err(unreadable(&"it contains no files to upload"));
         }
         let mut files = Vec::with_capacity(sent.len());
         let mut sources = BTreeMap::new();
@@ -62,13 +62,13 @@ impl Code {
             let taken = snapshot(&folder, &[&source], &mut memory)
                 .map_err(|why| unreadable(&ErrorChain(&why)))?;
             let Some(file) = taken.tree.files().first() else {
-                return Err(unreadable(&format!("{name} went while it was read")));
+                return Err(unreadable(&format!("{name} was deleted while it was read")));
             };
             sources.insert(file.digest, source);
             files.push(File { path: name.into(), ..file.clone() });
         }
         let tree = Tree::new(files).map_err(|why| {
-            unreadable(&why).hint("leave out what the job does not need, in .amlignore")
+            unreadable(&why).hint("exclude files that the job does not need with .amlignore")
         })?;
         Ok(Code { folder, tree, sources })
     }
@@ -77,7 +77,7 @@ impl Code {
         tree_of(self.tree.to_text().as_bytes())
     }
 
-    /// Sends what the server does not have.
+    /// Uploads the files that the server does not have.
     pub async fn send(&self, client: &Client, workspace: &WorkspaceKey) -> CliResult {
         let text = self.tree.to_text();
         let id = self.id().to_string().into();
@@ -89,12 +89,12 @@ impl Code {
                 return Ok(());
             }
             let count = self.tree.files().len();
-            output::say(&format!("sending {} of {count} files", missing.len()));
+            output::say(&format!("uploading {} of {count} files", missing.len()));
             for digest in missing {
                 self.send_file(client, workspace, &digest).await?;
             }
         }
-        Err(Failure::error("the server loses files as they are sent; see its log").passing())
+        Err(Failure::error("the server loses uploaded files; look at its log").passing())
     }
 
     async fn send_file(
@@ -104,7 +104,7 @@ impl Code {
         digest: &BlobId,
     ) -> CliResult {
         let source = self.sources.get(digest);
-        let source = source.ok_or_else(|| Failure::error("the server asks for other files"))?;
+        let source = source.ok_or_else(|| Failure::error("the server requests unknown files"))?;
         let open = || match self.folder.open_file(source) {
             Ok((file, stamp)) => Ok((file, stamp.bytes)),
             Err(why) => Err(Failure::error(format!("cannot read {}: {why}", quoted(source)))),
@@ -158,9 +158,9 @@ mod tests {
         assert_eq!(code.tree.files()[0].digest, code.tree.files()[1].digest);
         std::fs::write(other.path().join("secret"), "s").unwrap();
         for (target, why) in [
-            (other.path().join("secret"), "leads out of the folder"),
-            (other.path().to_owned(), "leads out of the folder"),
-            (dir.path().join("nothing"), "leads nowhere"),
+            (other.path().join("secret"), "outside the folder"),
+            (other.path().to_owned(), "outside the folder"),
+            (dir.path().join("nothing"), "does not exist"),
             (dir.path().to_owned(), "links to folders in it"),
         ] {
             let link = dir.path().join("bad");
@@ -195,7 +195,7 @@ mod tests {
         ] {
             write(name);
         }
-        // As `python3 -m venv` makes them.
+        // The layout that `python3 -m venv` creates.
         symlink("/usr/bin/env", dir.path().join("venv/python")).unwrap();
         symlink("lib", dir.path().join("venv/lib64")).unwrap();
         symlink("lib", dir.path().join("shared")).unwrap();
@@ -210,7 +210,7 @@ mod tests {
     fn a_folder_that_is_none_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert!(why_not(&dir.path().join("missing")).contains("No such file"));
-        assert!(why_not(dir.path()).contains("nothing in it"));
+        assert!(why_not(dir.path()).contains("contains no files"));
         std::fs::write(dir.path().join("file"), "").unwrap();
         assert!(why_not(&dir.path().join("file")).contains("Not a directory"));
     }

@@ -33,10 +33,10 @@ const NOUNS: [&str; 32] = [
 const SUFFIX_CHARS: usize = 8;
 const DIGITS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
-/// Submit a job: a YAML file as `az ml` takes it, or a command on the nodes of a cluster
+/// Submit a job from a YAML file, or a command to run on a cluster
 ///
-/// Code and data that a file names on this machine are sent first, unless the server has them. Paths in a file start
-/// from its folder.
+/// The file has the format of `az ml job create`. Local code and data that it names are uploaded first, unless the server has
+/// them already. Paths in the file are relative to its folder.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Mutating, costs money: the cluster grows for the job, up to its maximum.",
@@ -45,61 +45,61 @@ const DIGITS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 pub struct Args {
     #[command(flatten)]
     file: FileArgs,
-    /// What to run, as a shell would read it
+    /// Shell command to run
     #[arg(long, allow_hyphen_values = true)]
     command: Option<String>,
-    /// The cluster to run it on [default: none, the server makes nodes for the job]
+    /// Cluster to run the job on [default: none; the server creates nodes for the job]
     #[arg(long, value_name = "NAME", value_parser = values::compute, add = complete::computes())]
     compute: Option<String>,
     #[command(flatten)]
     name: MaybeName<names::NewJob>,
-    /// The size of its nodes, without --compute [default: Standard_DS3_v2]
+    /// VM size of the nodes, without --compute [default: Standard_DS3_v2]
     #[arg(long, value_name = "SIZE", add = complete::sizes(), conflicts_with = "compute")]
     instance_type: Option<String>,
-    /// A folder whose files are in the job's working folder when it starts, but for what its .amlignore or .gitignore
-    /// names
+    /// Folder whose files are in the job's working directory when it starts, except those that .amlignore or .gitignore
+    /// exclude
     #[arg(long, value_name = "DIR")]
     code: Option<PathBuf>,
-    /// A folder of the job's that is kept while it runs, and is there again when it is tried again
+    /// Folder of the job that is saved while it runs, and restored for its next attempt
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<String>,
-    /// What becomes of it when its low-priority node is taken away: requeue or fail
+    /// What to do when the job's low-priority node is evicted: requeue or fail
     #[arg(long, value_name = "WHAT", default_value = "requeue", value_parser = values::on_eviction)]
     on_eviction: OnEviction,
-    /// How many nodes it takes, all at once
+    /// Number of nodes, which all run the job at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = values::count,
           allow_negative_numbers = true)]
     instance_count: u32,
-    /// Who goes first when not all can: low, medium or high
+    /// Priority in the queue: low, medium or high
     #[arg(long, value_name = "PRIORITY", default_value = "medium", value_parser = values::priority)]
     priority: Priority,
     #[command(flatten)]
     share: Share,
-    /// A name for people
+    /// Display name
     #[arg(long, value_name = "TEXT")]
     display_name: Option<String>,
-    /// What it belongs to
+    /// Experiment that the job belongs to
     #[arg(long, value_name = "NAME", default_value = DEFAULT_EXPERIMENT)]
     experiment_name: String,
-    /// What it is for
+    /// Description
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// Environment variables, as NAME=value NAME=value …
     #[arg(long, value_name = "NAME=VALUE", num_args = 1..)]
     env: Vec<String>,
-    /// After how many seconds it is stopped [default: never]
+    /// Time limit, in seconds, after which the job is stopped [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds, allow_negative_numbers = true)]
     timeout: Option<Span>,
     /// Tags, as key=value key=value …
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Vec<String>,
-    /// Follow its log, as `job stream` does, instead of printing the job
+    /// Stream the log, like `job stream`, instead of printing the job
     #[arg(short, long)]
     stream: bool,
-    /// Open the job's page in a browser, or print its address where there is none
+    /// Open the job's page in a browser, or print its address if there is no browser
     #[arg(short = 'e', long)]
     web: bool,
-    /// Also write the job, as it is printed, to this YAML file
+    /// Also save the job, as it is printed, to this YAML file
     #[arg(short = 'a', long, value_name = "FILE")]
     save_as: Option<PathBuf>,
     #[command(flatten)]
@@ -110,21 +110,21 @@ pub struct Args {
     scope: Scope,
 }
 
-/// A job that is written down.
+/// A job that is described by a file.
 #[derive(Debug, clap::Args)]
 pub struct FileArgs {
-    /// A YAML file with the job; - is the standard input
+    /// YAML file that describes the job, or - for standard input
     #[arg(short, long, value_name = "FILE", conflicts_with_all = BY_FLAGS)]
     file: Option<PathBuf>,
-    /// Change fields of the file, as path=value; a path is names with dots, such as inputs.epochs
+    /// Override fields of the file, as path=value; a path has dots between names, such as inputs.epochs
     #[arg(long, value_name = "PATH=VALUE", num_args = 1.., requires = "file")]
     set: Vec<String>,
-    /// Accepted for az's sake: the server checks what it is asked for anyway
+    /// Accepted for compatibility with az: the server validates every request anyway
     #[arg(long, hide = true)]
     skip_validation: bool,
 }
 
-/// What a file says by itself.
+/// Flags that cannot be combined with a file, because the file contains these values.
 const BY_FLAGS: [&str; 17] = [
     "command",
     "compute",
@@ -145,23 +145,23 @@ const BY_FLAGS: [&str; 17] = [
     "tags",
 ];
 
-/// A part of each node, where others may run beside it. Nothing given: whole nodes. The job gets no more cores and memory than that
-/// where its node has control groups; where it has none, the job's log says so in its first line.
+/// A share of each node, so that other jobs can run beside this one. Without a share, the job takes whole nodes. The share is
+/// enforced on nodes with control groups; on others, the first line of the job's log says that it is not.
 #[derive(Debug, clap::Args)]
 struct Share {
-    /// How many vCPUs of each node it takes; without --cpus, --memory and --gpus it takes whole nodes
+    /// Number of vCPUs of each node; without --cpus, --memory and --gpus, the job takes whole nodes
     ///
-    /// It gets no more than that where nodes have control groups (cgroups); where they have none, nothing keeps it from using
-    /// the whole node, and the job's log begins with a line that says so.
+    /// The job cannot use more on nodes with control groups (cgroups). On nodes without them it can use the whole node, and the
+    /// first line of its log says so.
     #[arg(long, value_name = "COUNT", value_parser = values::count, allow_negative_numbers = true)]
     cpus: Option<u32>,
-    /// How much memory of each node, such as 4GB or 512MB [default: in proportion]
+    /// Memory of each node, such as 4GB or 512MB [default: in proportion]
     ///
-    /// A job that uses more is ended and told so where nodes have control groups (cgroups); where they have none, the job's
-    /// log begins with a line that says so.
+    /// A job that uses more is stopped, with a message, on nodes with control groups (cgroups). On nodes without them there is no
+    /// limit, and the first line of the job's log says so.
     #[arg(long, value_name = "SIZE", value_parser = values::memory, allow_negative_numbers = true)]
     memory: Option<u64>,
-    /// How many GPUs of each node [default: none if another share is given]
+    /// Number of GPUs of each node [default: none if another share is given]
     #[arg(long, value_name = "COUNT", value_parser = values::count, allow_negative_numbers = true)]
     gpus: Option<u32>,
 }
@@ -173,7 +173,7 @@ pub async fn run(args: Args) -> CliResult {
     }
 }
 
-/// What is left to do once the request is known.
+/// What remains to be done once the request is known.
 struct Submit {
     stream: bool,
     web: bool,
@@ -185,7 +185,7 @@ async fn of_file(args: Args) -> CliResult {
     let path = args.file.file.expect("asked for only with one");
     let wanted = file::read(&path, &args.file.set)?;
     if !wanted.notes.is_empty() {
-        output::say(&format!("note: {} cannot be set and is left out", wanted.notes.join(", ")));
+        output::say(&format!("note: {} cannot be set and is ignored", wanted.notes.join(", ")));
     }
     let workspace = args.scope.workspace_to_change()?;
     let name = args.name.to_owned().or_else(|| wanted.name.clone()).unwrap_or_else(made_up_name);
@@ -196,7 +196,7 @@ async fn of_file(args: Args) -> CliResult {
     let route = Route::Job { workspace: workspace.clone(), name: name.as_str().into() };
     if args.dry.dry_run {
         for what in settled.left_out {
-            output::say(&format!("dry run: {what} is not sent"));
+            output::say(&format!("dry run: {what} is not uploaded"));
         }
         return Plan::new("PUT", &route, &body).show(&client, &args.print).await;
     }
@@ -276,7 +276,7 @@ async fn submit(
     super::print(&job, &then.print)
 }
 
-/// With the most similar name, if it is the compute that is wrong.
+/// Adds the most similar name if the compute does not exist.
 pub async fn hinted(
     client: &Client,
     workspace: WorkspaceKey,
@@ -291,9 +291,9 @@ pub async fn hinted(
     }
 }
 
-/// Easy to tell apart and to say: `quiet_river_k3v9x2pq`.
+/// Generates a name that is easy to distinguish and to pronounce: `quiet_river_k3v9x2pq`.
 fn made_up_name() -> String {
-    // Its keys come from the operating system's random numbers: all that is needed of them here.
+    // The hasher's keys come from the operating system's random numbers, which is random enough here.
     let random = RandomState::new();
     let pick = |words: &[&'static str], salt: &str| {
         let index = usize::try_from(random.hash_one(salt) % words.len() as u64);

@@ -1,4 +1,4 @@
-//! What a job left, into a folder here.
+//! Downloading the outputs and logs of a job.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,25 +16,25 @@ use crate::client::Client;
 use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::{nearest, output, upload};
 
-/// As az calls them.
+/// The folder names that az uses.
 const ARTIFACTS: &str = "artifacts";
 const NAMED_OUTPUTS: &str = "named-outputs";
 
-/// Download what a job left: its outputs/ and its logs, and its named outputs
+/// Download a job's outputs and logs
 ///
-/// As with az, files go to artifacts/outputs/ and artifacts/user_logs/ below the folder, those of a job on several nodes to
-/// artifacts/rank-0/outputs/ and so on, and a named output to named-outputs/NAME/. What is there under the same names is
-/// replaced, each file once it is whole.
+/// As with az, files are saved in artifacts/outputs/ and artifacts/user_logs/ in the folder (for a job on several nodes, in
+/// artifacts/rank-0/outputs/ and so on), and a named output in named-outputs/NAME/. Existing files with the same names are
+/// replaced, each one atomically.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: changes nothing on the server, and writes to the folder.")]
+#[command(after_help = "Read-only: changes nothing on the server; writes to the folder.")]
 pub struct Args {
-    /// The folder; it is made if it is not there
+    /// Folder to save to; it is created if necessary
     #[arg(short = 'p', long, value_name = "DIR", default_value = ".")]
     download_path: PathBuf,
-    /// Also all named outputs, the checkpoint folder, and the logs of all attempts, in user_logs/attempt-1/ and so on
+    /// Also download all named outputs, the checkpoint folder, and the logs of all attempts (user_logs/attempt-1/ and so on)
     #[arg(long)]
     all: bool,
-    /// Only this named output
+    /// Download only this named output
     #[arg(long, value_name = "NAME", conflicts_with = "all")]
     output_name: Option<String>,
     #[command(flatten)]
@@ -55,19 +55,19 @@ pub async fn run(args: &Args) -> CliResult {
         };
         files += named.files + artifacts(&client, &workspace, args, &named.names).await?;
     }
-    output::say(&format!("{files} files in {}", path.display()));
+    output::say(&format!("downloaded {files} files to {}", path.display()));
     Ok(())
 }
 
-/// Named outputs that were fetched.
+/// The named outputs that were downloaded.
 #[derive(Debug, Default)]
 struct Fetched {
     files: usize,
     names: BTreeSet<String>,
 }
 
-/// Its outputs/ and logs, from what its attempts left. Named outputs that are there already are not fetched again; those of a
-/// job that did not complete are nowhere else.
+/// Downloads outputs/ and logs, from the files that the attempts left. Named outputs that were downloaded already are skipped;
+/// those of a job that did not complete are only here.
 async fn artifacts(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -99,7 +99,7 @@ async fn artifacts(
     Ok(files)
 }
 
-/// All of them, or this one, from where the server says that they are.
+/// Downloads all named outputs, or a single one, from the locations that the server reports.
 async fn named_outputs(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -112,16 +112,16 @@ async fn named_outputs(
         let missing = format!("job {} has no output {}", quoted(&args.target.name), quoted(only));
         return Err(Failure::not_found(missing).hint(match nearest::nearest(only, &known) {
             Some(nearest) => format!("did you mean {}?", quoted(nearest)),
-            None => format!("there are: {}", known.join(", ")),
+            None => format!("its outputs are {}", known.join(", ")),
         }));
     }
     if !job.properties.status.is_terminal() {
-        // With everything else there is, they are not missed.
+        // With --all, everything else is downloaded anyway.
         if only.is_none() {
             return Ok(Fetched::default());
         }
         return Err(Failure::refused(format!(
-            "job {} is {}; named outputs are there when it has completed",
+            "job {} is {}; named outputs are available once it has completed",
             quoted(&args.target.name),
             job.properties.status.as_str()
         )));
@@ -133,7 +133,7 @@ async fn named_outputs(
     let left = run.run_metadata.outputs.into_iter();
     let left: Vec<_> = left.filter(|(name, _)| only.is_none_or(|only| only == name)).collect();
     if left.is_empty() {
-        output::say("note: it left no named outputs, as it did not complete");
+        output::say("note: there are no named outputs, because the job did not complete");
         return Ok(Fetched::default());
     }
     let ids: Vec<&str> = left.iter().map(|(_, output)| output.asset_id.as_str()).collect();
@@ -146,7 +146,7 @@ async fn named_outputs(
         let place = AssetLocation::parse(&found.uri, workspace);
         let Ok(AssetLocation::Datastore { datastore, path }) = place else {
             output::say(&format!(
-                "note: output {} is elsewhere: {}",
+                "note: output {} is stored elsewhere: {}",
                 quoted(name),
                 quoted(&found.uri)
             ));
@@ -179,7 +179,7 @@ async fn download(
     place: &Path,
     is_wanted: impl Fn(&str) -> bool,
 ) -> CliResult<usize> {
-    let damaged = || Failure::error("the server's list of files is damaged; see its log");
+    let damaged = || Failure::error("the server's list of files is damaged; look at its log");
     let mut text = Vec::new();
     client
         .download(&saved.url, |piece| {
@@ -205,7 +205,7 @@ async fn download(
     Ok(files)
 }
 
-/// The digest goes behind the path, before the signature.
+/// The digest is inserted after the path, before the signature.
 fn file_url(url: &str, digest: &str) -> String {
     match url.split_once('?') {
         Some((path, query)) => format!("{path}/{digest}?{query}"),

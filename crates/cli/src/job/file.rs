@@ -1,7 +1,7 @@
-//! Jobs as files: the YAML of `az ml job create`, read into the request that azure-ai-ml would send.
+//! Jobs as files: the YAML of `az ml job create`, converted to the request that azure-ai-ml would send.
 //!
-//! Reading looks at nothing but the text. What the text names on this machine or on the server (code, data, an
-//! environment) stays a [`Need`] until [`settle`] sends it or looks it up.
+//! Parsing uses nothing but the text. Whatever the text refers to on this machine or on the server (code, data, an
+//! environment) stays a [`Need`] until [`settle`] uploads it or looks it up.
 
 mod component;
 mod environment;
@@ -57,43 +57,44 @@ const FIELDS: &[&str] = &[
     "log_files",
     "resourceGroup",
 ];
-/// What the server says about a job that is there; whoever sends it back means no harm.
+/// Fields that the server reports for an existing job. They are accepted, so that its output can be submitted again.
 const SHOWN: [&str; 6] =
     ["id", "parameters", "status", "creation_context", "log_files", "resourceGroup"];
 const COMMAND: &str = "command";
 
-/// A job as a file has it.
+/// A job as a file describes it.
 #[derive(Debug, PartialEq)]
 pub struct JobDraft {
     pub name: Option<String>,
-    /// What its properties are without what the server or this machine must be asked for.
+    /// The properties, except those that require a look at this machine or the server.
     pub properties: Map<String, Json>,
     pub code: Option<Code>,
-    /// What a component's code includes from elsewhere.
+    /// The additional includes of a component's code.
     pub includes: Includes,
     pub environment: Option<Environment>,
     /// Inputs whose `uri` is not known yet, by name.
     pub data: Vec<(String, Data)>,
-    /// What cannot be set, and was left out.
+    /// Fields that cannot be set and were ignored.
     pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Code {
-    /// To be sent.
+    /// A local path, to be uploaded.
     Local { path: PathBuf, at: (usize, usize), file: String },
-    /// Elsewhere, such as a repository: an asset is made that says so, and the server decides whether it can be had.
+    /// Another address, such as a repository: an asset with the address is created, and the server decides whether it can
+    /// use it.
     Address(String),
-    /// An ARM id, or what the server makes one of.
+    /// An ARM id, or a reference that the server resolves to one.
     Id(String),
     /// Name and version.
     Asset(String, String),
 }
 
-/// Where an input's data is to come from.
+/// Where the data of an input comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
-    /// To be sent: a path, where it stands, and the datastore.
+    /// To be uploaded: a path, its place in the file, and the datastore.
     Local {
         path: PathBuf,
         kind: String,
@@ -101,13 +102,13 @@ pub enum Data {
         at: (usize, usize),
         file: String,
     },
-    /// A label, to be looked up: the kind of asset, a name, the label.
+    /// To be looked up: the kind of asset, a name, and a label.
     Label { is_model: bool, name: String, label: String },
     /// The kind of asset, a name, a version.
     Version { is_model: bool, name: String, version: String },
 }
 
-/// Reads a file with what `--set` changes, and what it names of other files of this machine.
+/// Reads a file, applies the changes of `--set`, and reads other local files that it refers to.
 pub fn read(path: &Path, edits: &[String]) -> CliResult<JobDraft> {
     let (source, mut node) = reader::read_tree(path)?;
     for edit in edits {
@@ -120,7 +121,7 @@ pub fn read(path: &Path, edits: &[String]) -> CliResult<JobDraft> {
     }
 }
 
-/// Reads a job of any kind that there is.
+/// Parses a job of any type.
 pub fn parse(source: &Source, node: &Node) -> CliResult<JobDraft> {
     match kind_of(source, node)?.as_str() {
         COMMAND => command(source, node),
@@ -131,16 +132,14 @@ pub fn parse(source: &Source, node: &Node) -> CliResult<JobDraft> {
                 Some(thing) => {
                     Failure::refused(format!("{place}{}", thing.sentence())).hint(thing.instead)
                 }
-                None => {
-                    Failure::refused(format!("{place}there is no type of job {}", quoted(other)))
-                        .hint("give 'type: command' with a command")
-                }
+                None => Failure::refused(format!("{place}unknown type of job {}", quoted(other)))
+                    .hint("use 'type: command' with a command"),
             })
         }
     }
 }
 
-/// Without one it is a command job, unless its own fields say that it is another.
+/// Without a type it is a command job, unless its fields belong to another type.
 fn kind_of(source: &Source, node: &Node) -> CliResult<String> {
     if let Some(kind) = node.get("type").filter(|kind| !kind.is_null()) {
         let text = kind.as_text().map(str::to_ascii_lowercase);
@@ -160,10 +159,10 @@ fn command(source: &Source, node: &Node) -> CliResult<JobDraft> {
     let job = Reader::of(source, "", node, FIELDS)?;
     let missing = |key: &str, why: &str| {
         let at = reader::place(source, node.place);
-        Failure::refused(format!("{at}there is no '{key}'; {why}"))
+        Failure::refused(format!("{at}the field '{key}' is missing; {why}"))
     };
     let command = job.text("command")?.filter(|text| !text.trim().is_empty());
-    let command = command.ok_or_else(|| missing("command", "say what to run"))?;
+    let command = command.ok_or_else(|| missing("command", "add the command to run"))?;
     let mut properties = Map::new();
     let mut put = |key: &str, value: Option<Json>| {
         if let Some(value) = value {
@@ -211,8 +210,8 @@ fn command(source: &Source, node: &Node) -> CliResult<JobDraft> {
     })
 }
 
-/// The whole request. Where a job names no experiment, it goes where azure-ai-ml puts it: by the name of the folder that
-/// it is submitted from. Without a name for people it is shown by its own.
+/// The complete request. A job without an experiment gets the one that azure-ai-ml would use: the name of the folder that it is
+/// submitted from. Without a display name, its own name is shown.
 pub fn body(mut properties: Map<String, Json>, name: &str) -> String {
     properties.entry("displayName").or_insert_with(|| name.into());
     if !properties.contains_key("experimentName") {
@@ -227,7 +226,7 @@ pub fn body(mut properties: Map<String, Json>, name: &str) -> String {
     json!({ "properties": properties }).to_string()
 }
 
-/// The compute's name, for a message about one that is not there.
+/// The name of the compute, for a message about a missing one.
 pub fn compute_of(body: &str) -> Option<String> {
     let body: Json = serde_json::from_str(body).ok()?;
     let id = body.get("properties")?.get("computeId")?.as_str()?;
@@ -270,11 +269,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
         for (text, wanted) in [
-            ("commands: x", "'f.yml', line 1, column 1: there is no field 'commands'"),
-            ("code: x", "'f.yml', line 1, column 1: there is no 'command'"),
+            ("commands: x", "'f.yml', line 1, column 1: unknown field 'commands'"),
+            ("code: x", "'f.yml', line 1, column 1: the field 'command' is missing"),
             (
                 "command: x\nresources:\n  instance_counts: 2",
-                "'f.yml', line 3, column 3: there is no field 'resources.instance_counts'",
+                "'f.yml', line 3, column 3: unknown field 'resources.instance_counts'",
             ),
             (
                 "command: x\nresources: {instance_count: two}",

@@ -1,13 +1,13 @@
-//! What of a folder is not sent: the patterns of `.amlignore`, or else of `.gitignore`, as git reads them.
+//! Which files of a folder are not uploaded: the patterns of `.amlignore`, or else of `.gitignore`, with git's rules.
 //!
-//! Only the file at the top of the folder counts. Git's own folder is never sent. The ignore crate would leave out more
-//! than azure-ai-ml does: see docs/adr/0008.
+//! Only the file at the top of the folder is used. Git's own folder is never uploaded. The ignore crate would exclude
+//! more than azure-ai-ml does: see docs/adr/0008.
 
-/// The most specific to Azure ML first; only one of them counts.
+/// The file that is most specific to Azure ML comes first; only one of them is used.
 pub const FILES: [&str; 2] = [".amlignore", ".gitignore"];
 pub const BYTES_MAX: usize = 256 << 10;
 const GIT: &str = ".git";
-/// Each is tried on each path.
+/// Each pattern is matched with each path.
 const RULES_MAX: usize = 2_000;
 
 #[derive(Debug, Default)]
@@ -17,10 +17,10 @@ pub struct Ignore {
 
 #[derive(Debug)]
 struct Rule {
-    /// Takes back what an earlier rule left out.
+    /// Includes again what an earlier rule excluded.
     is_back: bool,
     only_folders: bool,
-    /// By names; a single one is looked for at every depth.
+    /// The path's names; a single one matches at every depth.
     names: Vec<Box<[u8]>>,
     is_anchored: bool,
 }
@@ -28,37 +28,37 @@ struct Rule {
 impl Ignore {
     pub fn parse(text: &str) -> Result<Ignore, String> {
         if text.len() > BYTES_MAX {
-            return Err(format!("it has {} bytes; at most {BYTES_MAX} are read", text.len()));
+            return Err(format!("it has {} bytes; the limit is {BYTES_MAX}", text.len()));
         }
         let rules: Vec<Rule> = text.lines().filter_map(Rule::parse).collect();
         match rules.len() {
             count if count > RULES_MAX => {
-                Err(format!("it has {count} patterns; at most {RULES_MAX} are allowed"))
+                Err(format!("it has {count} patterns; the limit is {RULES_MAX}"))
             }
             _ => Ok(Ignore { rules }),
         }
     }
 
-    /// The same with one pattern more, which counts above all others.
+    /// Adds a pattern that takes precedence over all others.
     pub fn and(mut self, pattern: &str) -> Ignore {
         self.rules.extend(Rule::parse(pattern));
         self
     }
 
-    /// Whether this path is left out, if what is above it is not.
+    /// Whether this path is excluded, given that its parents are not.
     pub fn leaves_out(&self, path: &str, is_folder: bool) -> bool {
         let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
         if names.last() == Some(&GIT.as_bytes()) {
             return true;
         }
-        // The last rule that says something about it counts.
+        // The last matching rule decides.
         let said = self.rules.iter().rev().find(|rule| rule.is_about(&names, is_folder));
         said.is_some_and(|rule| !rule.is_back)
     }
 }
 
-/// As azure-ai-ml applies the same patterns to what goes into storage: to each file by itself, whatever is said of the
-/// folders above it. What is hashed depends on it, so it is the same to the letter.
+/// The way in which azure-ai-ml applies the same patterns to uploads: to each file by itself, regardless of the folders above
+/// it. The hash of the upload depends on it, so the behaviour is exactly the same.
 impl Ignore {
     pub fn leaves_out_file(&self, path: &str) -> bool {
         let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
@@ -69,7 +69,7 @@ impl Ignore {
         said.is_some_and(|rule| !rule.is_back)
     }
 
-    /// Whether nothing in this folder can be wanted, so that it need not be looked into.
+    /// Whether everything in this folder is excluded, so that it need not be read.
     pub fn leaves_out_all_in(&self, folder: &str) -> bool {
         let names: Vec<&[u8]> = folder.split('/').map(str::as_bytes).collect();
         let is_git = names.last() == Some(&GIT.as_bytes());
@@ -79,7 +79,7 @@ impl Ignore {
 }
 
 impl Rule {
-    /// It names the file, or a folder that it is in.
+    /// Whether the rule matches the file or a folder above it.
     fn is_about_or_above(&self, path: &[&[u8]]) -> bool {
         let above = (1..path.len()).any(|end| self.is_about(&path[..end], true));
         above || self.is_about(path, false)
@@ -124,7 +124,7 @@ impl Rule {
     }
 }
 
-/// A space counts if a backslash is before it.
+/// Trailing spaces are kept only after a backslash.
 fn without_trailing_spaces(line: &str) -> &str {
     let trimmed = line.trim_end_matches(' ');
     match trimmed.ends_with('\\') && trimmed.len() < line.len() {
@@ -133,8 +133,8 @@ fn without_trailing_spaces(line: &str) -> &str {
     }
 }
 
-/// `**` stands for any number of names. Remembers for each pattern how far it got, so that it never takes longer than
-/// patterns times names.
+/// `**` matches any number of names. The progress of each pattern is remembered, so that the time is at most the number of
+/// patterns times the number of names.
 fn match_names(patterns: &[&[u8]], names: &[&[u8]]) -> bool {
     let mut reached = vec![false; names.len() + 1];
     reached[0] = true;
@@ -149,15 +149,15 @@ fn match_names(patterns: &[&[u8]], names: &[&[u8]]) -> bool {
         }
         reached = next;
     }
-    // `a/**` is what is in `a`, not `a` itself.
+    // `a/**` matches everything in `a`, but not `a` itself.
     let is_inside = patterns.last() != Some(&&b"**"[..]) || patterns.len() <= names.len();
     reached[names.len()] && is_inside
 }
 
-/// One name: `*`, `?`, `[a-z]`, and a backslash before what stands for itself.
+/// Matches one name: `*`, `?`, `[a-z]`, and a backslash before a literal character.
 fn match_name(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
-    // Where the last `*` was, and what it has taken so far: no other choice needs to be tried again.
+    // The position of the last `*` and how much it has matched so far: earlier ones never need to be tried again.
     let mut star = None;
     while n < name.len() {
         match one(&pattern[p..], name[n]) {
@@ -182,7 +182,7 @@ fn match_name(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// How long the pattern's first part is, if it stands for this byte. `*` stands for none.
+/// The length of the pattern's first element, if it matches this byte. `*` is not handled here.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),
@@ -190,7 +190,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
         [b'[', rest @ ..] => match class(rest, byte) {
             Some((length, true)) => Some(length + 1),
             Some((_, false)) => None,
-            // Never closed: a bracket like any other.
+            // A bracket that is never closed is an ordinary character.
             None => (byte == b'[').then_some(1),
         },
         [b'*', ..] | [] => None,
@@ -198,7 +198,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// What is between the brackets: how long it is with the closing one, and whether the byte is in it.
+/// Parses a bracket expression: its length with the closing bracket, and whether it contains the byte.
 fn class(rest: &[u8], byte: u8) -> Option<(usize, bool)> {
     let is_not = matches!(rest.first(), Some(b'!' | b'^'));
     let start = usize::from(is_not);

@@ -1,4 +1,4 @@
-//! `job logs`: what a job has written so far, or the end of it, and with `--follow` what it goes on to write.
+//! `job logs`: prints the log of a job, or the end of it, and with `--follow` also what the job writes afterwards.
 
 use super::{Target, attempts, stream};
 use crate::client::Client;
@@ -6,27 +6,27 @@ use crate::failure::{CliResult, Failure, quoted};
 use crate::output;
 use crate::values;
 
-/// How much of a log's end is looked through for its last lines, at first.
+/// How much of the end of a log is first searched for the last lines.
 const WINDOW_BYTES: u64 = 64 << 10;
 
-/// Print a job's log as it is now
+/// Print the log of a job
 ///
-/// Standard output gets the log's bytes as the job wrote them, and nothing else. Without flags it is the whole log of the
-/// first process of the newest attempt. With --follow it ends as `job stream` does.
+/// Standard output gets the bytes that the job wrote, and nothing else. Without flags, it is the whole log of the first process
+/// of the latest attempt. With --follow, it ends like `job stream`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
-    /// Go on printing until the job has ended; Ctrl-C leaves the job alone
+    /// Keep printing until the job has ended; Ctrl-C does not affect the job
     #[arg(short, long, conflicts_with = "attempt")]
     follow: bool,
-    /// Print only the last so many lines, and then what follows them
+    /// Print only this many lines from the end, and then what follows them
     #[arg(short, long, value_name = "LINES", value_parser = values::count, allow_negative_numbers = true)]
     tail: Option<u32>,
-    /// The log of this process, from 0; a job on several nodes has one per node
+    /// Print the log of this process, from 0; a job on several nodes has one process per node
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = values::count,
           allow_negative_numbers = true)]
     rank: u32,
-    /// The log of this attempt, as `job list-attempts` numbers them [default: the newest]
+    /// Print the log of this attempt (a number from `job list-attempts`) [default: the latest]
     #[arg(long, value_name = "NUMBER", value_parser = values::at_least_one, allow_negative_numbers = true)]
     attempt: Option<u32>,
     #[command(flatten)]
@@ -44,18 +44,16 @@ pub async fn run(args: &Args) -> CliResult {
     };
     let Some(found) = found else {
         if let Some(number) = args.attempt {
-            let text = format!(
-                "job {} has no attempt {number}; it has had {}",
-                quoted(name),
-                all.value.len()
-            );
+            let text =
+                format!("job {} has no attempt {number}; it has {}", quoted(name), all.value.len());
             return Err(Failure::not_found(text));
         }
         if args.follow {
             return stream::follow(&client, workspace, name, args.rank, None).await;
         }
         output::say(&format!("job {name} has not started, so it has no log yet"));
-        let hint = format!("why it waits: muster why {name}{}", args.target.scope.flags());
+        let hint =
+            format!("to see why it is waiting: muster why {name}{}", args.target.scope.flags());
         output::say(&hint);
         return Ok(());
     };
@@ -77,7 +75,7 @@ pub async fn run(args: &Args) -> CliResult {
     out.end()
 }
 
-/// Where the last `lines` lines begin. The last one may lack its end.
+/// The offset at which the last `lines` lines begin. The last line may be incomplete.
 async fn start_of_last(client: &Client, url: &str, lines: u64) -> CliResult<u64> {
     let mut window = WINDOW_BYTES;
     let total = client.log(url, 0).await?.total.unwrap_or_default();
@@ -99,7 +97,7 @@ async fn start_of_last(client: &Client, url: &str, lines: u64) -> CliResult<u64>
     }
 }
 
-/// Where they begin, if they are all there with the end of the line before them.
+/// The offset at which the lines begin, if all of them and the preceding line end are in the buffer.
 fn last_lines(bytes: &[u8], lines: u64) -> Option<usize> {
     if lines == 0 {
         return Some(bytes.len());

@@ -1,4 +1,4 @@
-//! What may still be changed of a job that was submitted: its names, its tags, and whether lists show it.
+//! Changes to a submitted job: its display name, its tags, and whether lists include it.
 
 use muster_core::model::WorkspaceKey;
 use muster_wire::job::JobResource;
@@ -19,19 +19,19 @@ const FIELDS: &[Field] = &[
     field("description", Kind::Text),
     field("tags", Kind::Texts),
     field("properties", Kind::Texts),
-    field("command", Kind::Refused("what a job runs is settled when it is submitted")),
-    field("compute", Kind::Refused("where a job runs is settled when it is submitted")),
-    field("name", Kind::Refused("a job keeps its name; set display_name")),
-    field("experiment_name", Kind::Refused("a job stays in its experiment")),
+    field("command", Kind::Refused("the command cannot be changed after submission")),
+    field("compute", Kind::Refused("the compute cannot be changed after submission")),
+    field("name", Kind::Refused("the name cannot be changed; set display_name")),
+    field("experiment_name", Kind::Refused("the experiment cannot be changed after submission")),
 ];
 
-/// Change a job's display name, description, tags or properties
+/// Update a job's display name, description, tags or properties
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: what the job does stays as it is.")]
+#[command(after_help = "Mutating: does not affect what the job runs.")]
 pub struct UpdateArgs {
     #[command(flatten)]
     edits: Edits,
-    /// Open the job's page in a browser, or print its address where there is none
+    /// Open the job's page in a browser, or print its address if there is no browser
     #[arg(short = 'e', long)]
     web: bool,
     #[command(flatten)]
@@ -42,9 +42,9 @@ pub struct UpdateArgs {
     target: Target,
 }
 
-/// Leave a job out of lists; nothing of it is deleted
+/// Archive a job, so that lists do not include it; nothing is deleted
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: `muster job restore` takes it back.")]
+#[command(after_help = "Mutating: `muster job restore` undoes it.")]
 pub struct ArchiveArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -52,9 +52,9 @@ pub struct ArchiveArgs {
     target: Target,
 }
 
-/// Show an archived job in lists again
+/// Restore an archived job, so that lists include it again
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: takes `muster job archive` back.")]
+#[command(after_help = "Mutating: undoes `muster job archive`.")]
 pub struct RestoreArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -62,11 +62,11 @@ pub struct RestoreArgs {
     target: Target,
 }
 
-/// Delete a job that has ended: its record, its logs and what it left in outputs/
+/// Delete a job that has ended: its record, its logs and its outputs/ folder
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Destructive: named outputs stay; nothing else of it comes back.")]
+#[command(after_help = "Destructive: named outputs are kept; everything else is lost.")]
 pub struct DeleteArgs {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -79,9 +79,8 @@ pub struct DeleteArgs {
 
 pub async fn update(args: &UpdateArgs) -> CliResult {
     if args.edits.is_empty() {
-        return Err(Failure::refused("nothing is to be changed").hint(
-            "give --set, such as --set display_name=\"A new name\" or --set tags.team=blue",
-        ));
+        return Err(Failure::refused("no changes are given")
+            .hint("use --set, such as --set display_name=\"A new name\" or --set tags.team=blue"));
     }
     let workspace = args.target.scope.workspace_to_change()?;
     let client = args.target.scope.connect().await?;
@@ -165,7 +164,7 @@ pub async fn delete(args: &DeleteArgs) -> CliResult {
     }
     let answer = client.delete(&route).await?;
     operation::follow(&client, &answer, format!("deleting {thing}")).await?;
-    output::say(&format!("{thing} is gone"));
+    output::say(&format!("deleted {thing}"));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What people open of a running job: where it is, and how it stands.
+//! The services of a running job that users can open: their addresses and states.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::output::{self, Print};
 
 const HEADER: [&str; 5] = ["Service", "Type", "Status", "Port", "Endpoint"];
 
-/// Show what can be opened of a running job: notebooks, boards, and ports of its own
+/// List the services of a running job, such as JupyterLab, TensorBoard and custom ports
 ///
-/// The endpoint opens in a browser: it is signed for you and can be followed for an hour. Whoever has it acts as you in
-/// that service, so do not pass it on.
+/// The endpoint opens in a browser: it is signed for you and valid for an hour. Anyone who has it can act as you in that
+/// service, so do not share it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
-    /// The services of this node of the job, counted from 0
+    /// Show the services on this node of the job, counted from 0
     #[arg(short = 'i', long, value_name = "INDEX", default_value_t = 0)]
     node_index: u32,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub struct Args {
     target: Target,
 }
 
-/// As az prints it.
+/// The fields that az prints.
 #[derive(Debug, Serialize)]
 struct Service {
     #[serde(rename = "type")]
@@ -49,7 +49,7 @@ pub async fn run(args: &Args) -> CliResult {
     let shown: BTreeMap<String, Service> =
         found.instances.into_iter().map(|(name, one)| (name, entity(one))).collect();
     args.print.show(&shown, || {
-        output::table(&HEADER, shown.iter().map(row).collect(), "it has no services on this node")?;
+        output::table(&HEADER, shown.iter().map(row).collect(), "no services on this node")?;
         let notes = shown.iter().filter_map(|(name, service)| {
             let error = service.error.as_deref()?;
             Some(format!("{name}: {}\n", printable(error)))

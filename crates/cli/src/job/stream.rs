@@ -1,4 +1,4 @@
-//! Following a job's log: its bytes to standard output as they come, everything else to standard error.
+//! Streaming a job's log: its bytes go to standard output as they arrive, everything else to standard error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::failure::{CliResult, Failure, printable};
 use crate::operation::Patience;
 use crate::output;
 
-/// Short enough to feel live; a look is one small answer from memory.
+/// Short enough to feel live; each request is a small response from memory.
 const POLL: Duration = Duration::from_millis(200);
-/// The log of a job with one process; of several, each has one with its number.
+/// The log of a job with one process; if there are several, each has a log with its number.
 const LOG_NAME: &str = "user_logs/std_log.txt";
 
-/// The log that Azure's clients stream: the first process of the job.
+/// The log that Azure's clients stream: that of the job's first process.
 pub async fn run(client: &Client, workspace: WorkspaceKey, name: &str) -> CliResult {
     follow(client, workspace, name, 0, None).await
 }
 
-/// Follows the log of one process, from a place in a log that was looked at already.
+/// Streams the log of one process, from an offset in a log that was printed already.
 pub async fn follow(
     client: &Client,
     workspace: WorkspaceKey,
@@ -39,13 +39,13 @@ pub async fn follow(
         offset,
         ..Log::default()
     });
-    let mut stream = Stream { client, name, rank, log, told: String::new() };
+    let mut stream = Stream { client, name, rank, log, last_line: String::new() };
     let route = Route::History(HistoryRoute::RunDetails { workspace, run: name.into() });
     tokio::select! {
         outcome = stream.follow(&route) => outcome,
         _ = interrupt.recv() => {
             output::say(&format!(
-                "left; the job goes on. To follow it again: muster job stream -n {name}; to end it: \
+                "stopped streaming; the job keeps running. To stream it again: muster job stream -n {name}; to cancel it: \
                  muster job cancel -n {name}"
             ));
             Err(Failure::Interrupted)
@@ -58,14 +58,14 @@ struct Stream<'a> {
     name: &'a str,
     rank: u32,
     log: Log,
-    /// The last line of talk about the job's state.
-    told: String,
+    /// The last message about the job's status.
+    last_line: String,
 }
 
 /// How far the log has been printed.
 #[derive(Default)]
 struct Log {
-    /// The address without its signature. Another attempt has another one.
+    /// The address without its signature. Each attempt has another one.
     address: String,
     offset: u64,
     out: output::Raw,
@@ -88,11 +88,11 @@ impl Stream<'_> {
         }
     }
 
-    /// The state first, then the log: once the state is the last one, the log is whole.
+    /// Requests the status first, then the log: if the status is final, the log is complete.
     async fn look(&mut self, route: &Route) -> CliResult<RunDetails> {
         let details: RunDetails = self.client.get(route).await?;
         if !details.status.is_terminal() {
-            self.tell(&details);
+            self.report(&details);
         }
         if let Some(url) = log_of(&details.log_files, self.rank) {
             self.copy(url).await?;
@@ -100,15 +100,15 @@ impl Stream<'_> {
         Ok(details)
     }
 
-    fn tell(&mut self, details: &RunDetails) {
+    fn report(&mut self, details: &RunDetails) {
         let mut line = format!("{}: {}", self.name, details.status.as_str());
         for reason in details.properties.get(property::WAIT_REASON).iter().flat_map(|r| r.lines()) {
             line.push_str(": ");
             line.push_str(&printable(reason));
         }
-        if line != self.told {
+        if line != self.last_line {
             output::say(&line);
-            self.told = line;
+            self.last_line = line;
         }
     }
 
@@ -116,7 +116,10 @@ impl Stream<'_> {
         let address = address_of(url);
         if address != self.log.address {
             if self.log.offset > 0 {
-                output::say(&format!("{}: started again; its new log follows", self.name));
+                output::say(&format!(
+                    "{}: restarted; the log of the new attempt follows",
+                    self.name
+                ));
             }
             self.log = Log { address: address.to_owned(), ..Log::default() };
         }

@@ -1,4 +1,4 @@
-//! `job timeline`: where a job's time went, from its submission to its end.
+//! `job timeline`: how a job spent its time, from submission to end.
 
 use muster_wire::job::{Attempts, Phases};
 use serde::Serialize;
@@ -10,9 +10,9 @@ use crate::output::{self, Print};
 const HEADER: [&str; 5] = ["Attempt", "Phase", "Seconds", "Share", ""];
 const BAR_CHARS: u64 = 40;
 
-/// Show where a job's time went: queue, provision, prepare, fetch, run and finalise of each attempt
+/// Show how a job spent its time: queue, provision, prepare, fetch, run and finalise of each attempt
 ///
-/// The phases of all attempts add up to the time from its submission to its end, or to now.
+/// The phases of all attempts add up to the time from submission to the end of the job, or to now.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
@@ -27,19 +27,19 @@ struct Timeline {
     name: String,
     status: Option<String>,
     submitted_at: Option<String>,
-    /// Its end, or now.
+    /// The end of the job, or now.
     until: Option<String>,
-    /// What the phases of all attempts add up to.
+    /// The sum of the phases of all attempts.
     wall_seconds: String,
     attempts: Vec<Tried>,
 }
 
 #[derive(Debug, Serialize)]
 struct Tried {
-    /// None of the time after the last one, in which it waited.
+    /// `None` for the time after the last attempt, when the job was queued again.
     attempt: Option<u32>,
     outcome: String,
-    /// The phase that it failed in, and why.
+    /// The phase in which it failed, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     failed_in: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ fn tried_of(attempt: Option<u32>, outcome: String, phases: Phases) -> Tried {
     Tried { attempt, outcome, failed_in: None, failure: None, total_seconds, phases }
 }
 
-/// All digits: so that they add up for whoever adds them up.
+/// With all digits, so that the numbers add up exactly.
 fn seconds(microseconds: u64) -> String {
     format!("{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000)
 }
@@ -122,7 +122,7 @@ fn print_table(timeline: &Timeline) -> CliResult {
     output::table(&HEADER, rows, "nothing has happened yet")?;
     let why = timeline.attempts.iter().filter_map(|tried| {
         let (phase, why) = (tried.failed_in.as_ref()?, tried.failure.as_ref()?);
-        Some(printable(&format!("failed in the phase {phase}: {why}")) + "\n")
+        Some(printable(&format!("failed in phase {phase}: {why}")) + "\n")
     });
     output::bytes(why.collect::<String>().as_bytes())
 }
@@ -132,7 +132,7 @@ fn share_of(part: u64, whole: u64) -> String {
     format!("{}.{}%", thousandths / 10, thousandths % 10)
 }
 
-/// Where in the whole it was; what took any time is at least a dot.
+/// Draws the position within the whole; every phase that took any time has at least a dot.
 fn bar(before: u64, part: u64, whole: u64) -> String {
     let at = |time: u64| {
         let chars = u128::from(time) * u128::from(BAR_CHARS) / u128::from(whole.max(1));

@@ -1,4 +1,4 @@
-//! `job validate`: whether a file is a job that could be submitted.
+//! `job validate`: whether the job in a file could be submitted.
 
 use std::path::PathBuf;
 
@@ -10,17 +10,17 @@ use crate::failure::CliResult;
 use crate::output::{self, Print};
 use crate::scope::Scope;
 
-/// Check whether a job's YAML file would be accepted
+/// Check whether the YAML file of a job would be accepted
 ///
-/// Files and folders of this machine are looked through, and the server is asked whether it would take the job. Nothing
-/// is sent and nothing changes. Whether the name is free is not looked at.
+/// Local files and folders are checked, and the server is asked whether it would accept the job. Nothing is uploaded or
+/// changed. The check does not include whether the name is available.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
-    /// The YAML file with the job; - is the standard input
+    /// YAML file that describes the job, or - for standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Change fields of the file, as path=value; a path is names with dots, such as inputs.epochs
+    /// Override fields of the file, as path=value; a path has dots between names, such as inputs.epochs
     #[arg(long, value_name = "PATH=VALUE", num_args = 1..)]
     set: Vec<String>,
     #[command(flatten)]
@@ -29,10 +29,10 @@ pub struct Args {
     scope: Scope,
 }
 
-/// A name that no rule forbids, for a file without one.
+/// A valid name, for a file without one.
 const UNNAMED: &str = "unnamed";
 
-/// As `az ml` prints it.
+/// The result in the form that `az ml` prints.
 #[derive(Debug, Serialize)]
 struct Verdict {
     result: &'static str,

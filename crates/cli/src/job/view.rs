@@ -1,4 +1,4 @@
-//! How jobs are shown: the entity that `az ml job` prints, and why a job waits or failed.
+//! How jobs are displayed: the entity that `az ml job` prints, and why a job is waiting or failed.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::nearest;
 
 pub const HEADER: [&str; 6] =
     ["Name", "Status", "Experiment", "Compute target", "Job type", "Created on"];
-/// One more column, where a job waits.
+/// An additional column if any job is waiting.
 pub const WAITS: &str = "Waits for";
 
 #[derive(Debug, Serialize)]
@@ -30,13 +30,13 @@ pub struct Job {
     experiment_name: Option<String>,
     description: Option<String>,
     command: Option<String>,
-    /// `azureml:NAME:VERSION`, as az prints assets.
+    /// `azureml:NAME:VERSION`, the form in which az prints assets.
     code: Option<String>,
     environment: Option<String>,
     inputs: Option<BTreeMap<String, Bound>>,
     outputs: Option<BTreeMap<String, Bound>>,
     distribution: Option<Distribution>,
-    /// `azureml:NAME`, as az prints it.
+    /// `azureml:NAME`, the form that az prints.
     compute: Option<String>,
     resources: Option<Resources>,
     queue_settings: Option<Queue>,
@@ -46,17 +46,17 @@ pub struct Job {
     properties: BTreeMap<String, String>,
     created_on: Option<String>,
     creation_context: Option<Creation>,
-    // From here on: ours.
+    // The fields from here on are Muster's own.
     attempts: Option<u64>,
     wait_reasons: Option<Vec<String>>,
-    /// The same for programs: `QuotaReached`.
+    /// The codes of the reasons, for programs: `QuotaReached`.
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_codes: Option<Vec<String>>,
     failure: Option<String>,
     cancel_reason: Option<String>,
 }
 
-/// An input or an output as a job's file has it.
+/// An input or output, in the form of a job file.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Bound {
@@ -81,7 +81,7 @@ struct Distribution {
 #[derive(Debug, Serialize)]
 struct Resources {
     instance_count: Option<u32>,
-    /// A share of each node: cpus, memory, gpus.
+    /// The share of each node: cpus, memory, gpus.
     properties: Option<NodeShare>,
 }
 
@@ -92,7 +92,7 @@ struct Queue {
 
 #[derive(Debug, Serialize)]
 struct Limits {
-    /// Seconds.
+    /// In seconds.
     timeout: u64,
 }
 
@@ -170,23 +170,23 @@ pub fn entity(job: &JobResource) -> Job {
     }
 }
 
-/// A state as Azure names it, in any case.
+/// Parses one of Azure's statuses; case makes no difference.
 pub fn status(text: &str) -> Result<JobStatus, String> {
     let names = JobStatus::ALL.map(|status| status.as_str().to_owned());
     let is_it = |status: &JobStatus| status.as_str().eq_ignore_ascii_case(text);
     JobStatus::ALL.into_iter().find(is_it).ok_or_else(|| {
         let near = nearest::nearest(text, &names);
         let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
-        format!("{near}the states of jobs are {}", names.join(", "))
+        format!("{near}the statuses of jobs are {}", names.join(", "))
     })
 }
 
-/// What a person should read below the table.
+/// The lines below the table, for people.
 pub fn notes(job: &Job) -> Vec<String> {
     let mut notes = Vec::new();
     let reasons = job.wait_reasons.as_deref().unwrap_or_default();
     if !reasons.is_empty() {
-        notes.push(format!("{} waits because:", job.name));
+        notes.push(format!("{} is waiting because:", job.name));
     }
     notes.extend(reasons.iter().enumerate().map(|(index, why)| format!("{}. {why}", index + 1)));
     notes.extend(job.failure.iter().map(|why| format!("{} failed: {why}", job.name)));
@@ -206,7 +206,7 @@ pub fn row(job: &Job) -> Vec<String> {
     ]
 }
 
-/// The codes of what it waits for.
+/// The codes of the wait reasons.
 pub fn waits_for(job: &Job) -> Option<String> {
     job.wait_codes.as_ref().map(|codes| codes.join(", "))
 }
@@ -243,7 +243,7 @@ fn data(kind: &str, path: &Option<String>, mode: &Option<String>) -> Bound {
     }
 }
 
-/// `…/environments/NAME/versions/VERSION` is `azureml:NAME:VERSION`; anything else stays.
+/// `…/environments/NAME/versions/VERSION` becomes `azureml:NAME:VERSION`; anything else is unchanged.
 fn short(id: &str) -> String {
     let parts: Vec<&str> = id.split('/').collect();
     match parts.as_slice() {
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(shown["wait_reasons"][1], "two");
         assert_eq!(shown["properties"].to_string(), r#"{"mine":"x"}"#);
         assert_eq!(shown["created_on"], "2026-11-15T19:52:12Z");
-        assert_eq!(notes(&entity), ["j1 waits because:", "1. one", "2. two"]);
+        assert_eq!(notes(&entity), ["j1 is waiting because:", "1. one", "2. two"]);
         assert_eq!(
             row(&entity),
             ["j1", "Queued", "Default", "cpu", "command", "2026-11-15T19:52:12Z"]

@@ -1,4 +1,4 @@
-//! `--web`: the page that shows a job.
+//! `--web`: opens the web page of a job.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::failure::printable;
 use crate::output;
 
-/// All that is read of a job for this.
+/// The part of a job document that is needed for this.
 #[derive(Debug, Deserialize)]
 pub struct Page {
     properties: Properties,
@@ -27,11 +27,11 @@ struct Service {
     endpoint: Option<String>,
 }
 
-/// Opens it where somebody sits before a screen; prints it everywhere.
+/// Prints the address, and opens it if there is a display.
 pub fn show(job: &Page) {
     let page = job.properties.services.get("Studio").and_then(|page| page.endpoint.as_deref());
     let Some(page) = page.filter(|page| page.starts_with("https://")) else {
-        output::say("note: the server has no page for jobs; `muster job show` says what there is");
+        output::say("note: the server has no web page for jobs; use `muster job show`");
         return;
     };
     output::say(&format!("the job's page: {}", printable(page)));
@@ -39,7 +39,7 @@ pub fn show(job: &Page) {
     if has_screen && stderr().is_terminal() {
         let mut open = Command::new("xdg-open");
         open.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Its address was printed: whoever has no browser goes there by other means.
+        // The address has been printed, so it does not matter if there is no browser.
         let _ = open.spawn();
     }
 }

@@ -1,4 +1,4 @@
-//! Blobs into a folder here: each is there under its name when it is whole.
+//! Downloads blobs into a folder. Each file appears under its name only when it is complete.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use crate::output;
 
 const AT_ONCE: usize = 8;
 
-/// Everything below a prefix, or the one blob of that name, into a folder, which is made. How many files it was.
+/// Downloads everything below a prefix, or the blob with exactly that name, into a folder, which is created. Returns the number
+/// of files.
 pub async fn download(container: &Container, prefix: &str, into: &Path) -> CliResult<usize> {
     let top = prefix.trim_end_matches('/');
     let inside = format!("{top}/");
@@ -25,7 +26,7 @@ pub async fn download(container: &Container, prefix: &str, into: &Path) -> CliRe
             let name = match entry.name.strip_prefix(&inside) {
                 Some(rest) => rest,
                 None if entry.name == top => top.rsplit('/').next().unwrap_or(top),
-                // It begins with the same letters, and is something else.
+                // The name only starts with the same letters.
                 None => return None,
             };
             (!name.is_empty()).then(|| (entry, name.to_owned()))
@@ -43,9 +44,9 @@ pub async fn download(container: &Container, prefix: &str, into: &Path) -> CliRe
             let failed = |why| Failure::error(printable(&ErrorChain(&why).to_string()));
             let mut placing = match folder.place_any(name, false, entry.bytes, None) {
                 Ok(placing) => placing,
-                // Storage takes any name; a folder does not.
+                // Storage accepts any name; a file system does not.
                 Err(muster_trees::InstallError::Path { why, .. }) => {
-                    output::say(&format!("note: {} is left out: its name {why}", quoted(name)));
+                    output::say(&format!("note: {} is skipped: its name {why}", quoted(name)));
                     return Ok(0);
                 }
                 Err(why) => return Err(failed(why)),

@@ -1,4 +1,4 @@
-//! The hashes by which azure-ai-ml knows what was uploaded before.
+//! The hashes with which azure-ai-ml identifies uploads.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,9 +8,9 @@ use sha2::{Digest as _, Sha256};
 use crate::failure::{CliResult, Failure, quoted};
 
 const PIECE_BYTES: usize = 256 << 10;
-/// It starts with this, for whatever reason.
+/// azure-ai-ml's hash starts with this text.
 const OBJECT_START: &[u8] = b"Initialize for october 2021 AML CLI version";
-/// Of the hash of code, as clients name it to the server.
+/// The version of the code hash that clients send to the server.
 pub const CONTENT_VERSION: &str = "202208";
 
 pub struct Hasher(Sha256);
@@ -47,7 +47,7 @@ impl Hasher {
     }
 }
 
-/// Of a text, in hexadecimal.
+/// The hash of a text, in hexadecimal.
 pub fn of_text(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
 }

@@ -1,5 +1,5 @@
-//! A component's code with what it includes from elsewhere (`additional_includes`), put together as azure-ai-ml does it:
-//! the same files under the same names, so that either client knows what the other sent.
+//! A component's code with its `additional_includes`, assembled as azure-ai-ml does it: the same files under the same names, so
+//! that each client recognises what the other uploaded.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,34 +10,34 @@ use super::zip;
 use crate::failure::{CliResult, Failure, quoted};
 use crate::job::ignore::{self, Ignore};
 
-/// What azure-ai-ml never sends of components.
+/// Files that azure-ai-ml never uploads for components.
 const NEVER: &str = "__pycache__";
-/// What it calls the folder.
+/// azure-ai-ml's name for the folder.
 const NAME: &str = "code_with_additional_includes";
 const ZIP: &str = "zip";
 pub const INCLUDES_MAX: usize = 100;
 
-/// Files and folders beside a component's code, and the folder that their paths start from.
+/// Additional files and folders of a component's code, and the folder that their paths are relative to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Includes {
     pub base: PathBuf,
     pub paths: Vec<String>,
 }
 
-/// What is to be sent of a component; `what` names it in messages.
+/// The files to upload for a component; `what` names it in messages.
 pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> CliResult<Local> {
     if let (Some(code), true) = (code, includes.paths.is_empty()) {
         return Local::read_but(what, code, Some(NEVER), true);
     }
     if includes.paths.len() > INCLUDES_MAX {
         return Err(Failure::refused(format!(
-            "{what}: there are {} additional_includes, at most {INCLUDES_MAX} are taken; name a folder that they are in",
+            "{what}: there are {} additional_includes; the limit is {INCLUDES_MAX}, so include a folder that contains them",
             includes.paths.len()
         )));
     }
     let code = code.map(|code| found(what, code)).transpose()?;
     let is_folder = code.as_deref().is_some_and(Path::is_dir);
-    // What the code leaves out is left out of the others as well.
+    // The exclusions of the code apply to its includes too.
     let outer = match &code {
         Some(_) if !is_folder => Ignore::default(),
         Some(code) => read_ignore(code)?,
@@ -50,7 +50,7 @@ pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> C
     match &code {
         Some(folder) if is_folder => {
             others.iter().try_for_each(|other| other.check_free(folder))?;
-            // A link to just what is included is that.
+            // A link in the code to exactly the included file is not a conflict.
             let is_other = |path: &str| others.iter().any(|other| other.name == path);
             let keep = |path: &str| !is_other(path);
             parts.push(of_folder(what, folder, "", &outer, &keep)?);
@@ -59,12 +59,13 @@ pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> C
         None => {}
     }
     let scratch = tempfile::tempdir()
-        .map_err(|why| Failure::error(format!("cannot make a folder for a while: {why}")))?;
+        .map_err(|why| Failure::error(format!("cannot create a temporary folder: {why}")))?;
     for (number, Include { what, source, name, is_zip }) in others.iter().enumerate() {
         if *is_zip {
             let place = scratch.path().join(number.to_string());
-            std::fs::create_dir(&place)
-                .map_err(|why| Failure::error(format!("cannot make {}: {why}", place.display())))?;
+            std::fs::create_dir(&place).map_err(|why| {
+                Failure::error(format!("cannot create {}: {why}", place.display()))
+            })?;
             zip::write(&place.join(name), source, &zipped(what, source, &outer)?)?;
             parts.extend(of_file(what, &place.join(name), &Ignore::default())?);
         } else if source.is_dir() {
@@ -79,7 +80,7 @@ pub fn component_code(what: &str, code: Option<&Path>, includes: &Includes) -> C
     let ignore = ignore_of(&gathered)?.and(NEVER);
     let gathered = gathered.without(|path| ignore.leaves_out_file(path));
     match gathered.files().is_empty() {
-        true => Err(Failure::refused(format!("{what}: there is nothing in it to send"))),
+        true => Err(Failure::refused(format!("{what}: there are no files to upload"))),
         false => Ok(gathered),
     }
 }
@@ -99,22 +100,22 @@ fn found(what: &str, path: &Path) -> CliResult<PathBuf> {
 fn name_of(what: &str, path: &Path) -> CliResult<String> {
     let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     name.ok_or_else(|| {
-        Failure::refused(format!("{what}: it has no name, or one that is not UTF-8; name another"))
+        Failure::refused(format!("{what}: it has no name, or one that is not UTF-8; use another"))
     })
 }
 
-/// `x.zip` that is not there stands for the folder `x`, packed.
+/// If `x.zip` does not exist, it stands for the folder `x`, packed.
 fn folder_to_zip(path: &Path) -> Option<PathBuf> {
     let is_wanted = path.extension().is_some_and(|end| end == ZIP) && !path.exists();
     is_wanted.then(|| path.with_extension("")).filter(|folder| folder.is_dir())
 }
 
-/// One of them, as it is here.
+/// One included file or folder.
 struct Include {
     /// For messages.
     what: String,
     source: PathBuf,
-    /// Where it goes.
+    /// The name under which it is uploaded.
     name: String,
     is_zip: bool,
 }
@@ -130,7 +131,7 @@ impl Include {
         Ok(Include { what, source, name, is_zip })
     }
 
-    /// The code has nothing of that name, or a link to just this.
+    /// Whether the code has nothing with that name, or a link to exactly this.
     fn check_free(&self, code: &Path) -> CliResult {
         let place = code.join(&self.name);
         let is_taken = match place.is_symlink() {
@@ -140,7 +141,7 @@ impl Include {
         match is_taken {
             false => Ok(()),
             true => Err(Failure::refused(format!(
-                "{}: the code has {} already; rename one of them, or leave it out",
+                "{}: the code already contains {}; rename one of them, or remove it",
                 self.what,
                 quoted(&place.display().to_string())
             ))),
@@ -150,7 +151,7 @@ impl Include {
 
 type Part = (muster_trees::Folder, Vec<LocalFile>);
 
-/// All of a folder that is not left out: by `outer`, or by its own ignore file or one further down, each from where it is.
+/// Everything in a folder that is not excluded by `outer`, by its own ignore file, or by one in a subfolder.
 fn of_folder(
     what: &str,
     path: &Path,
@@ -202,7 +203,7 @@ fn of_file(what: &str, path: &Path, outer: &Ignore) -> CliResult<Option<Part>> {
     Local::read(what, path).map(|local| Some(local.into_part()))
 }
 
-/// What is packed of a folder, by the names that it has there.
+/// The files of a folder to pack, with their names in the archive.
 fn zipped(what: &str, path: &Path, outer: &Ignore) -> CliResult<Vec<String>> {
     let name = name_of(what, path)?;
     let own = read_ignore(path)?.and(NEVER);
@@ -217,7 +218,7 @@ fn zipped(what: &str, path: &Path, outer: &Ignore) -> CliResult<Vec<String>> {
     Ok(paths)
 }
 
-/// No file is where a folder is.
+/// Refuses a file and a folder with the same name.
 fn check_places(what: &str, gathered: &Local) -> CliResult {
     let files: BTreeSet<&str> = gathered.files().iter().map(|file| file.path.as_str()).collect();
     for path in &files {
@@ -232,7 +233,7 @@ fn check_places(what: &str, gathered: &Local) -> CliResult {
     Ok(())
 }
 
-/// That of all of it: it came with the code.
+/// The ignore rules for everything: they come with the code.
 fn ignore_of(gathered: &Local) -> CliResult<Ignore> {
     for name in ignore::FILES {
         if let Some(file) = gathered.files().iter().find(|file| file.path == name) {

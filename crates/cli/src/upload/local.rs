@@ -1,4 +1,4 @@
-//! A file or a folder of this machine, looked through before anything of it is sent.
+//! A local file or folder, which is checked before anything is uploaded.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,30 +13,30 @@ use super::hash;
 use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::job::ignore::{self, Ignore};
 
-/// As many as are noted of what is no plain file; more could be left out unseen.
+/// The listing records at most this many entries that are not plain files; more could be missed.
 const LINKS_MAX: usize = 999;
 
-/// What is to be sent: nothing of it leaves its folder, and all of it is plain files.
+/// The files to upload. None of them is outside its folder, and all are plain files.
 pub struct Local {
     path: PathBuf,
     name: String,
-    /// The folder itself, or the one that the file is in; several, if it was put together.
+    /// The folder itself, or the parent of the file; several if it was assembled.
     folders: Vec<Folder>,
     is_folder: bool,
     files: Vec<LocalFile>,
-    /// What is in each folder, by its path: names, and whether they are folders.
+    /// The content of each folder, by path: names, and whether they are folders.
     entries: BTreeMap<String, Vec<(String, Option<usize>)>>,
-    /// Where files are that were made for it.
+    /// The location of files that were generated for the upload.
     _scratch: Option<TempDir>,
 }
 
 #[derive(Debug)]
 pub struct LocalFile {
-    /// Below what is sent, with slashes.
+    /// The path within the upload, with slashes.
     pub path: String,
-    /// Which of the folders it is in.
+    /// The index of the folder that contains it.
     folder: usize,
-    /// Where its bytes are, below the folder: elsewhere than its path if it is a link.
+    /// The path of its bytes within the folder; for a link, it differs from `path`.
     source: String,
     stamp: Stamp,
 }
@@ -46,24 +46,24 @@ impl LocalFile {
         self.stamp.bytes
     }
 
-    /// The same in another folder of what is sent; `top` ends with a slash, or is empty.
+    /// The same file in another folder of the upload; `top` ends with a slash or is empty.
     pub(super) fn below(self, top: &str) -> LocalFile {
         LocalFile { path: format!("{top}{}", self.path), ..self }
     }
 }
 
 impl Local {
-    /// `what` is what names it, such as `inputs.data`, for messages.
+    /// `what` names it in messages, such as `inputs.data`.
     pub fn read(what: &str, path: &Path) -> CliResult<Local> {
         Local::read_but(what, path, None, false)
     }
 
-    /// The same for code, without virtual environments.
+    /// The same for code, which excludes virtual environments.
     pub fn read_code(what: &str, path: &Path) -> CliResult<Local> {
         Local::read_but(what, path, None, true)
     }
 
-    /// The same without what one more pattern names.
+    /// The same with an additional pattern to exclude.
     pub fn read_but(
         what: &str,
         path: &Path,
@@ -94,7 +94,7 @@ impl Local {
         Ok(Local { path: found, name, folders, is_folder: false, files, entries, _scratch: None })
     }
 
-    /// Files of several folders, each by its place in all of it.
+    /// Assembles files of several folders, each with its path in the upload.
     pub(super) fn gathered(
         path: PathBuf,
         name: &str,
@@ -102,7 +102,7 @@ impl Local {
         scratch: Option<TempDir>,
     ) -> Local {
         let mut folders = Vec::new();
-        // Of two that have the same place the later one is meant.
+        // If two files have the same path, the later one wins.
         let mut files = BTreeMap::new();
         for (folder, found) in parts {
             let number = folders.len();
@@ -115,12 +115,12 @@ impl Local {
         Local { path, name, folders, is_folder: true, files, entries, _scratch: scratch }
     }
 
-    /// A single file with its folder, to be gathered with others.
+    /// A single file with its folder, to be combined with others.
     pub(super) fn into_part(mut self) -> (Folder, Vec<LocalFile>) {
         (self.folders.swap_remove(0), self.files)
     }
 
-    /// Without what `leaves_out` says.
+    /// Excludes what `leaves_out` matches.
     pub(super) fn without(mut self, leaves_out: impl Fn(&str) -> bool) -> Local {
         self.files.retain(|file| !leaves_out(&file.path));
         self
@@ -140,7 +140,7 @@ impl Local {
         let keep = |name: &str, is_folder: bool| match is_folder {
             true if is_code && unwanted.is_environment(&path, name) => false,
             true => {
-                // A folder may be left out by itself, and not what is in it: its name is hashed only if it is not.
+                // A folder may be excluded although its files are not: its name is part of the hash only if it is included.
                 if !ignore.leaves_out_file(name) {
                     folders.borrow_mut().push(name.to_owned());
                 }
@@ -152,7 +152,7 @@ impl Local {
         unwanted.report();
         if files.is_empty() {
             let shown = quoted(&path.display().to_string());
-            return Err(Failure::refused(format!("{what}: {shown} has nothing in it to send")));
+            return Err(Failure::refused(format!("{what}: {shown} contains no files to upload")));
         }
         let mut known = folders.take();
         known.extend(behind_links(&files, &known));
@@ -164,7 +164,7 @@ impl Local {
         &self.path
     }
 
-    /// The last part of its path, as it is called in storage.
+    /// The last name of its path, which is its name in storage.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -181,7 +181,7 @@ impl Local {
         self.files.iter().map(LocalFile::bytes).sum()
     }
 
-    /// Where each file goes, below where all of it goes.
+    /// The path of each file, relative to the path of the upload.
     pub fn target(&self, file: &LocalFile) -> String {
         match self.is_folder {
             true => format!("{}/{}", self.name, file.path),
@@ -189,7 +189,7 @@ impl Local {
         }
     }
 
-    /// Its bytes from `offset` on. Refused if they are not those that were looked at before.
+    /// The bytes of a file from `offset` on. Fails if the file has changed since it was checked.
     pub fn open(&self, file: &LocalFile, offset: u64) -> CliResult<File> {
         let failed = |why: &dyn std::fmt::Display| {
             Failure::error(format!("cannot read {}: {why}", quoted(&file.path)))
@@ -197,13 +197,15 @@ impl Local {
         let (mut opened, stamp) =
             self.folders[file.folder].open_file(&file.source).map_err(|why| failed(&why))?;
         if stamp != file.stamp {
-            return Err(failed(&"it is being changed; try again when nobody writes to it"));
+            return Err(failed(
+                &"it was changed during the upload; try again when it no longer changes",
+            ));
         }
         opened.seek(SeekFrom::Start(offset)).map_err(|why| failed(&why))?;
         Ok(opened)
     }
 
-    /// By which azure-ai-ml knows data, models and build contexts again: the name of their folder in storage.
+    /// The hash with which azure-ai-ml identifies data, models and build contexts: the name of their folder in storage.
     pub fn object_hash(&self) -> CliResult<String> {
         let mut hasher = hash::Hasher::of_object();
         match self.is_folder {
@@ -221,14 +223,14 @@ impl Local {
                     let file = &self.files[*index];
                     hasher.add_file(self.open(file, 0)?, &file.path)?;
                 }
-                // No deeper than paths may be long.
+                // The recursion is limited by the length of paths.
                 None => self.hash_folder(&joined(folder, name), hasher)?,
             }
         }
         Ok(())
     }
 
-    /// By which the server finds code that it has already.
+    /// The hash with which the server finds code that it already has.
     pub fn content_hash(&self) -> CliResult<String> {
         let mut files: Vec<&LocalFile> = self.files.iter().collect();
         files.sort_by_cached_key(|file| file.path.to_lowercase());
@@ -244,14 +246,14 @@ impl Local {
     }
 }
 
-/// Folders of a project that no job can use, and which are therefore not sent.
+/// Folders of a project that are of no use to a job and therefore not uploaded.
 #[derive(Debug, Default)]
 pub struct Unwanted {
     found: RefCell<Vec<String>>,
 }
 
 impl Unwanted {
-    /// A virtual environment is made of paths and links of this machine.
+    /// A virtual environment consists of paths and links of this machine.
     pub fn is_environment(&self, top: &Path, folder: &str) -> bool {
         let is_one = top.join(folder).join("pyvenv.cfg").is_file();
         if is_one {
@@ -260,18 +262,18 @@ impl Unwanted {
         is_one
     }
 
-    /// Says what was left out.
+    /// Reports what was left out.
     pub fn report(&self) {
         for folder in self.found.borrow().iter() {
             crate::output::say(&format!(
-                "note: {} is a virtual environment and is not sent; a job's packages come from its environment",
+                "note: {} is a virtual environment and is not uploaded; a job's packages come from its environment",
                 quoted(folder)
             ));
         }
     }
 }
 
-/// The folders that links to folders stand for, as far as they are not known.
+/// The folders that links to folders stand for, unless they are known already.
 fn behind_links(files: &[LocalFile], known: &[String]) -> BTreeSet<String> {
     let above = |file: &LocalFile| -> Vec<String> {
         let ends = file.path.match_indices('/').map(|(at, _)| file.path[..at].to_owned());
@@ -282,7 +284,7 @@ fn behind_links(files: &[LocalFile], known: &[String]) -> BTreeSet<String> {
     linked.flat_map(above).filter(|folder| !known.contains(folder)).collect()
 }
 
-/// The plain files of a folder that are to be kept. What else is kept must be a link to one, or to a folder of them.
+/// The plain files of a folder to be uploaded. Anything else must be a link to a plain file or to a folder.
 pub(super) fn listed(
     what: &str,
     path: &Path,
@@ -295,7 +297,7 @@ pub(super) fn listed(
     let folder = Folder::open(path).map_err(unreadable)?;
     let listing = folder.list_all(keep).map_err(unreadable)?;
     if listing.skipped.len() > LINKS_MAX {
-        let why = format!("has more than {LINKS_MAX} links; put plain files there");
+        let why = format!("has more than {LINKS_MAX} links; replace them with plain files");
         return Err(refused(&why));
     }
     let links = linked(what, path, &listing, keep)?;
@@ -311,7 +313,7 @@ pub(super) fn listed(
         let (_, stamp) = folder.open_file(&source).map_err(unreadable)?;
         files.push(LocalFile { path, folder: 0, source, stamp });
     }
-    // The order in which azure-ai-ml sends them: the first one is marked when all are there.
+    // The order in which azure-ai-ml uploads them: the first file is marked when all are uploaded.
     files.sort_by(|one, other| one.source.cmp(&other.source).then(one.path.cmp(&other.path)));
     Ok((folder, files))
 }
@@ -339,7 +341,7 @@ fn entries_of(
     entries
 }
 
-/// What is not to be sent: only the file at the top of a folder counts.
+/// The files to exclude. Only the ignore file at the top of a folder is used.
 pub fn read_ignore(path: &Path) -> CliResult<Ignore> {
     for name in ignore::FILES {
         let file = path.join(name);
@@ -354,8 +356,8 @@ pub fn read_ignore(path: &Path) -> CliResult<Ignore> {
     Ok(Ignore::default())
 }
 
-/// What links stand for: the path of each file, and the path of the file that has its bytes. A link to a folder stands for
-/// all that is kept in it.
+/// Resolves links: the path of each file, and the path of its bytes. A link to a folder stands for everything in it that is
+/// not excluded.
 pub fn linked(
     what: &str,
     top: &Path,
@@ -377,7 +379,7 @@ pub fn linked(
         if target.is_empty() || folders.iter().any(is_nested) {
             let why = "is a link to a folder with links to folders in it";
             return Err(Failure::refused(format!("{what}: {} {why}", quoted(link)))
-                .hint("leave it out in .amlignore, or put a plain folder there"));
+                .hint("exclude it with .amlignore, or replace it with a plain folder"));
         }
         let inside = known.iter().filter_map(|(path, source)| {
             let path = format!("{link}/{}", path.strip_prefix(&below)?);
@@ -388,7 +390,7 @@ pub fn linked(
     Ok(files)
 }
 
-/// Where a link leads, as a path below the folder.
+/// The target of a link, as a path within the folder.
 enum Target {
     File(String),
     Folder(String),
@@ -397,7 +399,7 @@ enum Target {
 fn resolved(what: &str, top: &Path, skipped: &Skipped) -> CliResult<Target> {
     let refused = |why: &str| {
         Failure::refused(format!("{what}: {} {why}", quoted(&skipped.path)))
-            .hint("leave it out in .amlignore, or put a plain file there")
+            .hint("exclude it with .amlignore, or replace it with a plain file")
     };
     if skipped.why != Skipped::LINK {
         return Err(refused(skipped.why));
@@ -405,13 +407,14 @@ fn resolved(what: &str, top: &Path, skipped: &Skipped) -> CliResult<Target> {
     let inside = || -> std::io::Result<(PathBuf, PathBuf)> {
         Ok((top.canonicalize()?, top.join(&skipped.path).canonicalize()?))
     };
-    let (top, target) = inside().map_err(|_| refused("is a link that leads nowhere"))?;
+    let (top, target) =
+        inside().map_err(|_| refused("is a link to something that does not exist"))?;
     let below = target.strip_prefix(&top);
-    let below = below.map_err(|_| refused("is a link that leads out of the folder"))?;
+    let below = below.map_err(|_| refused("is a link to something outside the folder"))?;
     match below.to_str() {
         Some(path) if target.is_file() => Ok(Target::File(path.to_owned())),
         Some(path) if target.is_dir() => Ok(Target::Folder(path.to_owned())),
-        _ => Err(refused("is a link to what is no plain file")),
+        _ => Err(refused("is a link to something that is not a plain file")),
     }
 }
 
@@ -487,7 +490,7 @@ mod tests {
         std::fs::write(other.path().join("secret"), "s").unwrap();
         symlink(other.path().join("secret"), dir.path().join("bad")).unwrap();
         let said = why_not(dir.path());
-        assert!(said.contains("'bad' is a link that leads out of the folder"), "{said}");
+        assert!(said.contains("'bad' is a link to something outside the folder"), "{said}");
         std::fs::remove_file(dir.path().join("bad")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("sock")).unwrap();
         let said = why_not(dir.path());
@@ -498,7 +501,7 @@ mod tests {
         assert!(Local::read("code", dir.path()).is_ok());
         assert!(why_not(&dir.path().join("nowhere")).contains("there is no file or folder"));
         let empty = tempfile::tempdir().unwrap();
-        assert!(why_not(empty.path()).contains("has nothing in it to send"));
+        assert!(why_not(empty.path()).contains("contains no files to upload"));
     }
 
     #[test]
@@ -509,6 +512,6 @@ mod tests {
         let local = Local::read("inputs.data", &path).unwrap();
         std::fs::write(&path, "after it").unwrap();
         let said = local.open(&local.files()[0], 0).err().unwrap().to_string();
-        assert!(said.contains("being changed"), "{said}");
+        assert!(said.contains("was changed during the upload"), "{said}");
     }
 }

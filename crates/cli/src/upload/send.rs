@@ -1,4 +1,4 @@
-//! Sending files: several at once, large ones in blocks, and never more of them in memory than a few pieces.
+//! Uploads files: several in parallel, large ones in blocks, and never with more than a few pieces in memory.
 
 use std::io::{IsTerminal as _, stderr};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use super::{Local, local::LocalFile};
 use crate::client::Container;
 use crate::failure::CliResult;
 
-/// At once: enough to fill a network, few enough for the server's disk.
+/// The number of parallel requests: enough to use the whole network, few enough for the server's disk.
 const AT_ONCE: usize = 8;
-/// Larger files go in blocks of this size, so that one of them also uses several connections.
+/// Larger files are uploaded in blocks of this size, so that a single file also uses several connections.
 const BLOCK_BYTES: u64 = 8 << 20;
-/// Of what can be in one blob; larger ones have larger blocks.
+/// The maximum number of blocks in a blob; larger files have larger blocks.
 const BLOCKS_MAX: u64 = 50_000;
 
-/// All files, below `top`, which ends with a slash or is empty.
+/// Uploads all files below `top`, which ends with a slash or is empty.
 pub async fn all(container: &Container, local: &Local, top: &str) -> CliResult {
     let bar = bar(local.name(), local.bytes());
     let (small, large): (Vec<_>, Vec<_>) =
@@ -71,7 +71,7 @@ async fn in_blocks(
     container.put_together(name, &blocks).await
 }
 
-/// Of one length, as base64 wants it: three bytes are four characters.
+/// Block ids have the same length, which is a multiple of three bytes, as base64 requires.
 fn block_id(index: u64) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |shift: u32| {
@@ -99,7 +99,7 @@ fn body(
     Ok(reqwest::Body::wrap_stream(pieces))
 }
 
-/// On a terminal; elsewhere nothing.
+/// A progress bar on a terminal; elsewhere nothing.
 pub fn bar(name: &str, bytes: u64) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,5 +1,5 @@
-//! A folder as one file, byte for byte as Python's `zipfile` packs it: nothing is compressed, and times are UTC's. Where
-//! Python has another zone, the bytes differ, and so does what the file is known by.
+//! Packs a folder into one file, byte for byte like Python's `zipfile`: without compression, and with times in UTC. If
+//! Python uses another time zone, the bytes differ, and so does the hash of the file.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Read as _, Write};
@@ -8,10 +8,10 @@ use std::path::Path;
 
 use crate::failure::{CliResult, Failure, quoted};
 
-/// What one may have in all: larger ones need another format.
+/// The maximum size of an archive: larger ones need another format.
 const BYTES_MAX: u64 = 2 << 30;
 const FILES_MAX: usize = 65_000;
-/// From 1970 to 1980, when its time begins.
+/// The time from 1970 to 1980, when zip's time begins.
 const EPOCH_S: i64 = 315_532_800;
 const DAY_S: i64 = 86_400;
 
@@ -25,13 +25,13 @@ struct Entry {
     at: u32,
 }
 
-/// `files`: below `folder`, sorted. They are called by the folder's own name and their paths.
+/// `files` are the sorted paths below `folder`. Their names in the archive start with the name of the folder.
 pub fn write(target: &Path, folder: &Path, files: &[String]) -> CliResult {
     let failed = |path: &Path, why: &dyn std::fmt::Display| {
         Failure::refused(format!("cannot pack {}: {why}", quoted(&path.display().to_string())))
     };
     if files.len() > FILES_MAX {
-        let why = format!("it has {} files, at most {FILES_MAX} are taken", files.len());
+        let why = format!("it has {} files; the limit is {FILES_MAX}", files.len());
         return Err(failed(folder, &why));
     }
     let top = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -88,10 +88,10 @@ impl Out {
         all.iter().try_for_each(|one| self.put(&one.to_le_bytes()))
     }
 
-    /// What both of an entry's headers have.
+    /// The part that both headers of an entry have.
     fn about(&mut self, entry: &Entry) -> std::io::Result<()> {
         let flags = if entry.name.is_ascii() { 0 } else { 0x800 };
-        // As of version 2.0, which knows folders; stored as it is.
+        // Version 2.0 of the format, which supports folders; stored without compression.
         self.shorts(&[20, flags, 0, entry.time, entry.date])?;
         self.longs(&[entry.crc, entry.bytes, entry.bytes])?;
         self.shorts(&[length(&entry.name), 0])
@@ -107,7 +107,7 @@ impl Out {
         let start = self.at;
         for entry in entries {
             self.put(b"PK\x01\x02")?;
-            // By Unix.
+            // Created on Unix.
             self.shorts(&[3 << 8 | 20])?;
             self.about(entry)?;
             self.shorts(&[0, 0, 0])?;
@@ -139,7 +139,7 @@ fn stamp(unix_s: i64) -> (u16, u16) {
     (date, short((rest / 3_600) << 11 | (rest / 60 % 60) << 5 | (rest % 60 / 2)))
 }
 
-/// The day of the calendar, by days since 1970: years begin in March, so that the odd day is the last.
+/// The calendar date for a number of days since 1970. Years start in March, so that the leap day is the last one.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -152,7 +152,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + is_next, if month < 10 { month + 3 } else { month - 9 }, day)
 }
 
-/// As zip and gzip have it.
+/// The CRC-32 of zip and gzip.
 fn crc(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = table();
     let add = |crc: u32, byte: &u8| TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ crc >> 8;
@@ -183,7 +183,7 @@ mod tests {
     fn numbers_are_those_of_the_format() {
         assert_eq!(crc(b"123456789"), 0xcbf4_3926);
         assert_eq!(crc(b""), 0);
-        // 2024-02-29 12:34:57, and what is before its time.
+        // 2024-02-29 12:34:57, and a time before 1980.
         assert_eq!(
             stamp(1_709_210_097),
             ((2024 - 1980) << 9 | 2 << 5 | 29, 12 << 11 | 34 << 5 | 28)

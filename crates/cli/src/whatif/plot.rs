@@ -1,6 +1,6 @@
-//! A drawing of cost against waiting, as SVG text.
+//! A plot of cost against waiting time, as SVG text.
 //!
-//! It carries its own colours for light and dark pages, and needs nothing from outside: no font, no script.
+//! It has its own colours for light and dark pages, and no external dependencies such as fonts or scripts.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub struct Point {
     pub idle_s: u64,
     pub wait_s: f64,
     pub usd: f64,
-    /// The least cost at which nobody waits.
+    /// The lowest cost at which no job waits.
     pub optimum_usd: f64,
 }
 
@@ -21,14 +21,14 @@ const LEFT: f64 = 88.0;
 const RIGHT: f64 = 150.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 64.0;
-/// About how many ticks an axis has.
+/// The approximate number of ticks on an axis.
 const TICKS: f64 = 6.0;
-/// How much of the range of costs is added at both ends.
+/// The fraction of the cost range that is added at both ends.
 const ROOM: f64 = 0.06;
-/// Labels nearer to each other than this would run together.
+/// Labels that are closer together than this would overlap.
 const LABEL_GAP: f64 = 15.0;
-/// Colours that can be told apart by the colour-blind too (Okabe and Ito), dark enough for white paper and
-/// bright enough for black; with more lines than colours they begin again.
+/// Colours that colour-blind people can distinguish too (Okabe and Ito), dark enough for white paper and bright enough for a
+/// black page. If there are more lines than colours, they repeat.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9"];
 
 const STYLE: &str = "\
@@ -48,12 +48,12 @@ svg { background: #0d1117; color: #e6edf3 }
 }
 ";
 
-/// A round range that holds all values, and its ticks.
+/// A range with round limits that contains all values, and its ticks.
 struct Axis {
     from: f64,
     to: f64,
     step: f64,
-    /// Where the ends of the range lie in the drawing.
+    /// The positions of the ends of the range in the plot.
     pixels: (f64, f64),
 }
 
@@ -70,7 +70,7 @@ impl Axis {
         if !(low.is_finite() && high.is_finite()) {
             (low, high) = (0.0, 1.0);
         }
-        // All values alike: a range around them, so that they do not lie on the edge.
+        // If all values are equal, the range extends around them, so that they are not on the edge.
         if high - low < 1e-9 * high.abs().max(1.0) {
             high = low + low.abs().max(1.0) * 0.1;
         }
@@ -90,21 +90,21 @@ impl Axis {
         (0..=count).map(|tick| self.from + tick as f64 * self.step)
     }
 
-    /// As many decimals as tell two ticks apart.
+    /// With as many decimals as are needed to distinguish two ticks.
     fn label(&self, value: f64) -> String {
         let decimals = (-self.step.log10().floor()).clamp(0.0, 6.0) as usize;
         grouped(&format!("{value:.decimals$}"))
     }
 }
 
-/// The next of 1, 2, 5, 10, 20, 50, …
+/// The next number of the series 1, 2, 5, 10, 20, 50, …
 fn round_step(at_least: f64) -> f64 {
     let magnitude = 10f64.powf(at_least.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * magnitude >= at_least);
     step.unwrap_or(10.0) * magnitude
 }
 
-/// `1234567.8` → `1 234 567.8`, with narrow spaces that do not break.
+/// `1234567.8` → `1 234 567.8`, with narrow no-break spaces.
 fn grouped(number: &str) -> String {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let mut text = String::new();
@@ -122,7 +122,7 @@ fn grouped(number: &str) -> String {
     text
 }
 
-/// Draws the settings: a line per maximum, a point per idle time.
+/// Draws the settings: one line per maximum, one point per idle time.
 pub fn draw(points: &[Point], size: &str) -> String {
     let waits = points.iter().map(|point| point.wait_s);
     let x = Axis::of(waits, true, (LEFT, WIDTH - RIGHT));
@@ -140,7 +140,7 @@ pub fn draw(points: &[Point], size: &str) -> String {
     svg
 }
 
-/// The range of costs with some room around it: no point, label or line is to lie on the edge.
+/// The cost range with a margin, so that no point, label or line is on the edge.
 fn roomy(points: &[Point]) -> [f64; 2] {
     let costs = || points.iter().flat_map(|point| [point.usd, point.optimum_usd]);
     let (low, high) = (costs().fold(f64::INFINITY, f64::min), costs().fold(0.0, f64::max));
@@ -231,7 +231,7 @@ fn frame(svg: &mut String, x: &Axis, y: &Axis, size: &str) {
     );
 }
 
-/// The optimum does not depend on the setting: one line for all.
+/// The optimum does not depend on the setting, so there is one line for all.
 fn optimum(svg: &mut String, points: &[Point], x: &Axis, y: &Axis) {
     let Some(point) = points.first() else { return };
     let (left, right) = x.pixels;
@@ -286,14 +286,14 @@ fn curve(
                 r#"<circle cx="{x:.1}" cy="{y:.1}" r="4.5" fill="{colour}"><title>at most {max_nodes} nodes, idle {idle_s} s: mean queue {wait_s:.1} s, {usd:.2} USD</title></circle>"#
             ),
         );
-        // Where points lie on each other one label stands for them; the titles tell them apart.
+        // Points at the same position share a label; their titles distinguish them.
         let (at_x, at_y) = (x + 8.0, y - 8.0);
         let is_near = |(other_x, other_y): &(f64, f64)| {
             (other_x - at_x).abs() < 2.0 * LABEL_GAP && (other_y - at_y).abs() < LABEL_GAP
         };
         if !labels.iter().any(is_near) {
             labels.push((at_x, at_y));
-            // First its outline in the colour of the page, so that it can be read on top of lines.
+            // The outline in the colour of the page comes first, so that the label is readable on top of lines.
             for class in ["halo", "label"] {
                 put(
                     svg,
@@ -327,7 +327,7 @@ fn legend(svg: &mut String, points: &[Point]) {
     }
 }
 
-/// Text of others within the drawing: no mark-up, and no character that XML does not allow.
+/// Escapes foreign text for the SVG: no mark-up, and no characters that XML forbids.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -169,7 +169,7 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
     symlink("/etc/passwd", code.join("out")).expect("a link");
     let refused = site.run(&[&create[..], &["--command", "true", "-n", "third"]].concat());
     assert_eq!(refused.code, 2, "{}", refused.stderr);
-    assert!(refused.stderr.contains("leads out of the folder"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("outside the folder"), "{}", refused.stderr);
     assert_eq!(site.run(&["job", "show", "-n", "third"]).code, 3, "nothing was submitted");
 }
 

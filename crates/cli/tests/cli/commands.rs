@@ -175,9 +175,13 @@ fn costs_add_up_and_show_what_nobody_used() {
     site.text(&CLUSTER);
     site.text(&["job", "create", "--compute", "cpu", "--command", "sleep 0.2", "--stream"]);
     let table = site.text(&["cost"]);
-    for start in
-        ["Cluster", "cpu      run       succeeded", "total ", "of it    idle", "of it    floor"]
-    {
+    for start in [
+        "Cluster",
+        "cpu        run       succeeded",
+        "total ",
+        "including  idle",
+        "including  floor",
+    ] {
         assert!(table.lines().any(|line| line.starts_with(start)), "{start} in\n{table}");
     }
     let json = site.json(&["cost", "-o", "json"]);
@@ -203,7 +207,7 @@ fn costs_add_up_and_show_what_nobody_used() {
     assert!(groups("category").contains(&"run".to_owned()));
     let by_user = site.text(&["cost", "--by", "user"]);
     assert!(by_user.starts_with("User "), "{by_user}");
-    assert!(by_user.lines().any(|line| line.starts_with("of it") && line.contains("idle")));
+    assert!(by_user.lines().any(|line| line.starts_with("including") && line.contains("idle")));
     assert_eq!(site.run(&["cost", "--since", "2999-01-01"]).stdout.len(), 0);
     for bad in [["--by", "colour"], ["--since", "yesterday"], ["--by", "tag:"]] {
         let refused = site.run(&[&["cost"], &bad[..]].concat());

@@ -114,7 +114,7 @@ fn it_shows_the_request_the_difference_and_the_price() {
     let table = site.text(&[&update[..], &["-o", "table"]].concat());
     assert!(table.contains(&format!("{field}  2    3")), "{table}");
     let nothing = site.run(&["compute", "update", "-n", "cpu", "--dry-run", "-o", "table"]);
-    assert!(nothing.stderr.contains("it would change nothing"), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("no changes"), "{}", nothing.stderr);
     let secret =
         ["compute", "create", "-n", "s", "--admin-username", "ada", "--admin-password", "hush"];
     let secret = site.run(&[&secret[..], &["--dry-run"]].concat());

@@ -76,12 +76,12 @@ fn a_bad_file_is_refused_with_its_place_and_nothing_is_made() {
     let site = Site::start();
     for (text, said, hint) in [
         ("name: [", "line 1, column ", ""),
-        ("name: x\nmax_instance: 3\n", "line 2, column 1: there is no field", "'max_instances'"),
-        ("name: x\nsize: 3\n", "line 2, column 1: size is 3; give a text", ""),
+        ("name: x\nmax_instance: 3\n", "line 2, column 1: unknown field", "'max_instances'"),
+        ("name: x\nsize: 3\n", "line 2, column 1: size is 3; give a string", ""),
         ("name: x\ntier: spot\n", "tier is 'spot'; give dedicated or low_priority", ""),
         ("name: x\ntype: kubernetes\n", "type is 'kubernetes'; give amlcompute", ""),
         ("size: STANDARD_DS3_V2\n", "the file has no name", ""),
-        ("name: x\nresource_id: /y\n", "resource_id cannot be set here", ""),
+        ("name: x\nresource_id: /y\n", "resource_id cannot be set", ""),
         ("name: ..\n", "name is '..'", ""),
     ] {
         let path = file(&site, "bad.yml", text);
@@ -144,8 +144,8 @@ fn a_workspace_is_made_from_a_file() {
     assert_eq!((&made["name"], &made["location"]), (&json!("vision"), &json!("westus2")));
     assert_eq!(made["resource_group"], "lab");
     for (text, said) in [
-        ("name: x\nstorage_account: /s\n", "storage_account cannot be set here"),
-        ("name: x\nlocaton: y\n", "line 2, column 1: there is no field 'locaton'"),
+        ("name: x\nstorage_account: /s\n", "storage_account cannot be set"),
+        ("name: x\nlocaton: y\n", "line 2, column 1: unknown field 'locaton'"),
     ] {
         let path = file(&site, "bad.yml", text);
         let done = site.run(&["workspace", "create", "-f", &path]);

@@ -209,6 +209,6 @@ fn leaving_a_stream_leaves_the_job_alone() {
     assert!(ends(&mut stream));
     let left = done(stream.wait_with_output().expect("a child of ours"));
     assert_eq!(left.code, 130);
-    assert!(left.stderr.contains("the job goes on"), "{}", left.stderr);
+    assert!(left.stderr.contains("the job keeps running"), "{}", left.stderr);
     assert_eq!(site.json(&["job", "show", "-n", "mine"])["status"], "Running");
 }

@@ -49,7 +49,7 @@ fn a_job_says_why_it_waits_and_the_command_lifts_it() {
     let watched = site.text(&["compute", "watch", "cpu", "--count", "1"]);
     assert!(watched.contains("; MaximumTooLow: compute 'cpu' has at most 0 nodes"), "{watched}");
     let table = site.text(&["job", "show", "-n", "held", "-o", "table"]);
-    assert!(table.contains("held waits because:\n1. compute 'cpu' has at most 0"), "{table}");
+    assert!(table.contains("held is waiting because:\n1. compute 'cpu' has at most 0"), "{table}");
     let reason = first_reason(&site, "held", "MaximumTooLow");
     assert_eq!((&reason["limit"], &reason["value"]), (&"max_instances".into(), &0.into()));
     assert_eq!(reason["needed"], 1);
@@ -107,10 +107,7 @@ fn a_timeline_shows_the_phase_that_failed() {
     site.wait_for_job("bad", |job| job["status"] == "Failed");
     let table = site.text(&["job", "timeline", "bad"]);
     assert!(table.contains("run (failed)"), "{table}");
-    assert!(
-        table.contains("failed in the phase run: the command ended with exit code 3"),
-        "{table}"
-    );
+    assert!(table.contains("failed in phase run: the command ended with exit code 3"), "{table}");
     let shown = site.json(&["job", "timeline", "bad", "-o", "json"]);
     assert_eq!(shown["attempts"][0]["failed_in"], "run", "{shown}");
     site.text(&["job", "create", "-n", "good", "--compute", "cpu", "--command", "true"]);
@@ -123,7 +120,7 @@ fn what_does_not_exist_has_no_reasons() {
     let site = Site::start();
     let nobody = site.run(&["why", "nobody"]);
     assert_eq!((nobody.code, nobody.stdout.len()), (3, 0));
-    assert!(nobody.stderr.contains("neither a job nor a cluster 'nobody'"), "{}", nobody.stderr);
+    assert!(nobody.stderr.contains("no job or cluster 'nobody'"), "{}", nobody.stderr);
     assert!(nobody.stderr.contains("hint: `muster job list"), "{}", nobody.stderr);
     assert_eq!(site.run(&["why", "nobody", "--job"]).code, 3);
     assert_eq!(site.run(&["why", "nobody", "--compute"]).code, 3);

@@ -1,4 +1,4 @@
-//! A job that runs a component of a file: what the component says, where the job says nothing.
+//! A job that runs a component from a file: the component's values apply where the job has none.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ const FIELDS: &[&str] = &[
     "instance_count",
 ];
 
-/// The job with its component's parts in it, and what its code includes from elsewhere.
+/// The job with the values of its component, and the additional includes of the component's code.
 pub fn merged(source: &Source, job: &Node) -> CliResult<Option<(Node, Includes)>> {
     let Some(component) = job.get("component").filter(|node| !node.is_null()) else {
         return Ok(None);
@@ -43,10 +43,10 @@ pub fn merged(source: &Source, job: &Node) -> CliResult<Option<(Node, Includes)>
         None => (source.clone(), component.clone()),
         Some(text) if text.starts_with("azureml:") => {
             return Err(Failure::refused(format!(
-                "{}component is a registered one, which jobs cannot run yet in this version",
+                "{}component is a registered component, which jobs cannot run in this version",
                 reader::place(source, component.place)
             ))
-            .hint("name its file: component: file:./component.yml"));
+            .hint("give its file instead: component: file:./component.yml"));
         }
         Some(text) => {
             let path = source.folder.join(text.strip_prefix("file:").unwrap_or(text));
@@ -59,7 +59,7 @@ pub fn merged(source: &Source, job: &Node) -> CliResult<Option<(Node, Includes)>
     let said = Reader::of(&from, "component", &component, FIELDS)?;
     let Value::Map(mut entries) = job.value.clone() else { return Ok(None) };
     entries.retain(|entry| entry.key != "component");
-    // They belong to the component's code.
+    // The includes belong to the component's code.
     let has_own_code = entries.iter().any(|entry| entry.key == "code" && !entry.value.is_null());
     let paths = if has_own_code { Vec::new() } else { includes(&said)? };
     let includes = Includes { base: from.folder.clone(), paths };
@@ -78,12 +78,12 @@ pub fn merged(source: &Source, job: &Node) -> CliResult<Option<(Node, Includes)>
 fn includes(said: &Reader<'_>) -> CliResult<Vec<String>> {
     let name = "additional_includes";
     let Some(node) = said.get(name) else { return Ok(Vec::new()) };
-    let wrong = |node: &Node| said.wrong(name, node, "a list of files and folders of this machine");
+    let wrong = |node: &Node| said.wrong(name, node, "a list of local files and folders");
     let Value::List(all) = &node.value else { return Err(wrong(node)) };
     all.iter().map(|one| one.as_text().map(str::to_owned).ok_or_else(|| wrong(one))).collect()
 }
 
-/// Paths of the component start from its own file.
+/// Paths in a component are relative to the component's file.
 fn rooted(key: &str, mut node: Node, folder: &Path) -> Node {
     let root = |node: &mut Node| {
         let Value::Text(text) = &mut node.value else { return };
@@ -117,7 +117,7 @@ fn rooted(key: &str, mut node: Node, folder: &Path) -> Node {
     node
 }
 
-/// Defaults of inputs that the job does not give.
+/// Adds the defaults of inputs that the job does not give.
 fn take_inputs(said: &Reader<'_>, entries: &mut Vec<Entry>) -> CliResult {
     let mut given = taken(entries, "inputs");
     for input in said.named("inputs")? {

@@ -1,4 +1,4 @@
-//! What a job's programs find: the name of an environment, or one that is described on the spot.
+//! The environment of a job: a reference to one, or an inline description.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::failure::CliResult;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Environment {
-    /// As the server is to be told.
+    /// The reference that is sent to the server.
     Id(String),
     Version {
         name: String,
@@ -21,7 +21,7 @@ pub enum Environment {
         name: String,
         label: String,
     },
-    /// In a file of its own.
+    /// In a separate file.
     File {
         path: PathBuf,
         at: (usize, usize),
@@ -47,7 +47,7 @@ fn reference(source: &Source, path: &str, node: &Node, text: &str) -> CliResult<
         return Ok(Environment::Id(text.to_owned()));
     }
     let name = parts::without_prefix(text);
-    // Those that Azure has ready are known to the server by this very text.
+    // The server knows Azure's curated environments by exactly this text.
     if name.starts_with("AzureML-") {
         return Ok(Environment::Id(format!("azureml:{name}")));
     }

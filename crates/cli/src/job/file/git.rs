@@ -1,4 +1,4 @@
-//! The state of the repository that a job is submitted from, as azure-ai-ml notes it.
+//! The state of the repository that a job is submitted from, in the properties that azure-ai-ml uses.
 
 use std::process::{Command, Stdio};
 
@@ -8,10 +8,10 @@ const URL: &str = "mlflow.source.git.repoURL";
 const BRANCH: &str = "mlflow.source.git.branch";
 const COMMIT: &str = "mlflow.source.git.commit";
 const DIRTY: &str = "azureml.git.dirty";
-/// Of one answer.
+/// The longest output of git that is read.
 const BYTES_MAX: usize = 1_024;
 
-/// Nothing is noted where one of these is, and none of them where the address would give away a secret.
+/// Nothing is recorded if one of these properties is set already, or if the repository's address contains a secret.
 pub fn note(notes: &mut Map<String, Json>) {
     if [URL, BRANCH, COMMIT, DIRTY].iter().any(|key| notes.contains_key(*key)) {
         return;
@@ -43,7 +43,7 @@ fn has_secret(url: &str) -> bool {
     rest.split('/').take(2).any(|part| part.contains('@'))
 }
 
-/// What git says, without white space around it; nothing if it says nothing.
+/// The output of git, trimmed; `None` if it is empty.
 fn git(arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! Inputs and outputs, and whether the command names only those that there are.
+//! Inputs and outputs, and whether the command uses only those that exist.
 
 use muster_wire::yaml::tree::Value;
 use serde_json::{Map, Value as Json, json};
@@ -16,7 +16,7 @@ const KINDS: [(&str, &str); 6] = [
     ("mlflow_model", "mlflow_model"),
     ("triton_model", "triton_model"),
 ];
-/// Of values that stand for themselves: the type is known to whoever reads the command.
+/// The types of literal values: the reader of the command knows what to do with them.
 const LITERALS: [&str; 5] = ["string", "number", "integer", "boolean", "bool"];
 const INPUT_MODES: [(&str, &str); 7] = [
     ("ro_mount", "ReadOnlyMount"),
@@ -60,7 +60,9 @@ pub fn inputs(job: &Reader<'_>) -> CliResult<(Named, Vec<(String, Data)>)> {
         let kind = said.choice("type", &KINDS)?.unwrap_or("uri_folder");
         let Some(path) = said.text("path")?.filter(|path| !path.is_empty()) else {
             let at = reader::place(job.source, entry.place);
-            return Err(Failure::refused(format!("{at}{name} has no path; say where its data is")));
+            return Err(Failure::refused(format!(
+                "{at}{name} has no path; add the path of its data"
+            )));
         };
         let mut input = Map::new();
         input.insert("jobInputType".to_owned(), kind.into());
@@ -85,12 +87,12 @@ fn literal(value: String) -> Json {
     json!({ "jobInputType": "literal", "value": value })
 }
 
-/// Where it is, or what has to be done to know that.
+/// The location of the data, or what has to be done to find it out.
 fn source_of(said: &Reader<'_>, kind: &str, path: &str) -> CliResult<Result<String, Data>> {
     let is_model = kind.ends_with("_model");
     let starts =
         |start: &str| path.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
-    // Which addresses can be read is for the server to say.
+    // The server decides which addresses can be read.
     if path.contains("://") || starts("/subscriptions/") || starts("runs:/") {
         return Ok(Ok(path.to_owned()));
     }
@@ -159,11 +161,11 @@ fn check_name(job: &Reader<'_>, of: &str, name: &str, at: (usize, usize)) -> Cli
     let at = reader::place(job.source, at);
     let name = quoted(name);
     Err(Failure::refused(format!(
-        "{at}{of} has {name}; a name has letters, digits and underscores, and begins with no digit"
+        "{at}{of} has {name}; a name has letters, digits and underscores, and does not begin with a digit"
     )))
 }
 
-/// `${{inputs.x}}` and `${{outputs.y}}` that there are none of. What is in brackets may be missing.
+/// Finds `${{inputs.x}}` and `${{outputs.y}}` that do not exist. Those in `$[[…]]` may be missing.
 pub fn check_command(
     job: &Reader<'_>,
     command: &str,
@@ -192,14 +194,14 @@ pub fn check_command(
             let at = reader::place(job.source, at);
             let shown = format!("${{{{{of}.{name}}}}}");
             let failure = Failure::refused(format!(
-                "{at}the command uses {}, and there is no {of}.{}",
+                "{at}the command uses {}, but there is no {of}.{}",
                 quoted(&shown),
                 quoted(name).trim_matches('\'')
             ));
             let names: Vec<String> = known.keys().cloned().collect();
             return Err(failure.hint(match nearest::nearest(name, &names) {
                 Some(nearest) => format!("did you mean {}?", quoted(nearest)),
-                None => format!("add it below {of}:"),
+                None => format!("add it to {of}:"),
             }));
         }
         rest = &inside[end + 2..];

@@ -1,4 +1,4 @@
-//! The parts of a job that mean the same wherever it is read.
+//! The parts of a job that have the same meaning in every kind of document.
 
 use std::path::PathBuf;
 
@@ -13,12 +13,12 @@ use crate::failure::CliResult;
 
 const PREFIX: &str = "azureml:";
 
-/// `azureml:NAME` is `NAME`, as it is `NAME`.
+/// `azureml:NAME` and `NAME` both mean `NAME`.
 pub fn without_prefix(text: &str) -> String {
     text.strip_prefix(PREFIX).unwrap_or(text).to_owned()
 }
 
-/// What paths in a file mean: they start from its folder. `file:` may stand before them.
+/// Paths in a file are relative to its folder, and may have the prefix `file:`.
 pub fn local(job: &Reader<'_>, text: &str) -> PathBuf {
     job.source.folder.join(text.strip_prefix("file:").unwrap_or(text))
 }
@@ -45,7 +45,7 @@ pub fn code(job: &Reader<'_>) -> CliResult<Option<Code>> {
     Ok(Some(Code::Local { path, at: node.place, file }))
 }
 
-/// Numbers and words are texts to a program.
+/// Environment variables are strings, also where the file has numbers or booleans.
 pub fn variables(job: &Reader<'_>) -> CliResult<Option<Json>> {
     let Some(node) = job.get("environment_variables") else { return Ok(None) };
     let mut variables = Map::new();
@@ -92,13 +92,13 @@ pub fn resources(job: &Reader<'_>) -> CliResult<Option<Json>> {
         _ => put("dockerArgs", resources.text("docker_args")?.map(Json::from)),
     }
     put("locations", resources.get("locations").map(json_of));
-    // Said even where nothing is, as azure-ai-ml does.
+    // This is sent even if it is empty, as azure-ai-ml does.
     let more = resources.get("properties").map(json_of);
     put("properties", Some(more.unwrap_or_else(|| json!({}))));
     Ok(Some(wanted.into()))
 }
 
-/// As JSON has it, for what is not looked into here.
+/// The JSON form of a value that is passed on unchanged.
 fn json_of(node: &Node) -> Json {
     serde_json::to_value(node).unwrap_or_default()
 }
@@ -201,7 +201,7 @@ pub fn services(job: &Reader<'_>) -> CliResult<Option<Json>> {
         ("ssh", Some("SSH")),
         ("tensor_board", Some("TensorBoard")),
         ("vs_code", Some("VSCode")),
-        // The classes of azure-ai-ml send this one with its type, its files without: then nothing would say its port.
+        // azure-ai-ml sends this type for its classes, but not for its files: then nothing would tell the port.
         ("ray_dashboard", Some("RayDashboard")),
         // Azure's clients send these without their type.
         ("custom", None),

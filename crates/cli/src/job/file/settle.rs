@@ -1,4 +1,4 @@
-//! From a job as a file has it to the request: files are sent, names are looked up.
+//! Turns the job of a file into a request: files are uploaded and references are resolved.
 
 use std::path::Path;
 
@@ -17,17 +17,17 @@ use crate::upload::{self, Includes, Local};
 
 const LATEST: &str = "latest";
 
-/// A job's request, and what had to be made for it.
+/// The request for a job, and what had to be created for it.
 pub struct Settled {
     /// The body's `properties`.
     pub properties: Map<String, Json>,
-    /// Requests and uploads that a dry run leaves out, in words.
+    /// Descriptions of the requests and uploads that a dry run leaves out.
     pub left_out: Vec<String>,
-    /// Those of the properties that name what a dry run did not make, so that the server cannot know it.
+    /// The properties that refer to something that a dry run did not create, so that the server cannot know it.
     pub unmade: Vec<&'static str>,
 }
 
-/// `dry`: nothing is sent, and what would be is named as it would be.
+/// With `dry`, nothing is uploaded, and references are those that an upload would result in.
 pub async fn settle(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -43,7 +43,7 @@ pub async fn settle(
             *compute = format!("{id}/computes/{name}").into();
         }
     }
-    // All of it is looked at before anything is sent: what is missing is known at once.
+    // Everything is checked before anything is uploaded, so that missing files are reported at once.
     let code = looked_at_code(wanted.code, &wanted.includes)?;
     let mut data = Vec::new();
     for (name, need) in wanted.data {
@@ -70,7 +70,7 @@ pub async fn settle(
                 asset::id(workspace, AssetKind::Code, &hash, "1")
             }
             (Code::Local { .. }, Some(local)) => upload::code(client, workspace, &local).await?,
-            (Code::Local { .. }, None) => unreachable!("it was looked at"),
+            (Code::Local { .. }, None) => unreachable!("it was checked above"),
         };
         properties.insert("codeId".to_owned(), id.into());
     }
@@ -96,7 +96,7 @@ pub async fn settle(
             (Data::Label { is_model, name, label }, _) => {
                 labelled(client, workspace, kind_of(is_model), &name, &label).await?
             }
-            (Data::Local { .. }, None) => unreachable!("it was looked at"),
+            (Data::Local { .. }, None) => unreachable!("it was checked above"),
         };
         if let Some(input) = properties.get_mut("inputs").and_then(|all| all.get_mut(&name)) {
             input["uri"] = uri.into();
@@ -117,7 +117,7 @@ fn kind_of(is_model: bool) -> AssetKind {
     if is_model { AssetKind::Model } else { AssetKind::Data }
 }
 
-/// With what is to be sent of it.
+/// The code, with the files to upload.
 fn looked_at_code(
     code: Option<Code>,
     includes: &Includes,
@@ -144,8 +144,8 @@ fn looked_at_data(name: &str, data: &Data) -> CliResult<Option<Local>> {
     let what = format!("inputs.{name}.path");
     let local = looked_at(&what, path, *at, file)?;
     let wanted = match (kind.as_str(), local.is_folder()) {
-        ("uri_file", true) => "a folder, and its type is uri_file; give uri_folder",
-        ("uri_folder", false) => "a file, and its type is uri_folder; give uri_file",
+        ("uri_file", true) => "a folder, but its type is uri_file; use uri_folder",
+        ("uri_folder", false) => "a file, but its type is uri_folder; use uri_file",
         ("mltable", false) => "a file; give the folder with its MLTable file",
         _ => return Ok(Some(local)),
     };
@@ -153,7 +153,7 @@ fn looked_at_data(name: &str, data: &Data) -> CliResult<Option<Local>> {
     Err(Failure::refused(format!("{}{what} is {wanted}", reader::place(&source, *at))))
 }
 
-/// With the place in the file where it is named.
+/// Errors name the place in the file that refers to it.
 fn looked_at(what: &str, path: &Path, at: (usize, usize), file: &str) -> CliResult<Local> {
     let source = Source { name: file.to_owned(), folder: Path::new(".").to_owned() };
     let place = reader::place(&source, at);
@@ -161,7 +161,7 @@ fn looked_at(what: &str, path: &Path, at: (usize, usize), file: &str) -> CliResu
     if what == "code" { Local::read_code(&named, path) } else { Local::read(&named, path) }
 }
 
-/// The newest version, or the one that carries another label.
+/// The latest version, or the one with another label.
 async fn labelled(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -170,16 +170,16 @@ async fn labelled(
     label: &str,
 ) -> CliResult<String> {
     if label != LATEST {
-        return Err(Failure::refused(format!("there is no label {}", quoted(label)))
-            .hint("only 'latest' is known, or a version: azureml:NAME:VERSION"));
+        return Err(Failure::refused(format!("unknown label {}", quoted(label)))
+            .hint("use 'latest', or a version: azureml:NAME:VERSION"));
     }
     let route = AssetRoute::AssetVersions { workspace: workspace.clone(), kind, name: name.into() };
     let query = [("$orderBy", "createdtime desc"), ("$top", "1"), ("listViewType", "ActiveOnly")];
     let found: Page<AssetResource> = client.get_with(&Route::Assets(route), &query).await?;
     let newest = found.value.into_iter().next();
     newest.map(|newest| newest.id).ok_or_else(|| {
-        Failure::not_found(format!("there is no version of {}", quoted(name)))
-            .hint("create it first, or name another")
+        Failure::not_found(format!("{} has no versions", quoted(name)))
+            .hint("create it first, or use another")
     })
 }
 

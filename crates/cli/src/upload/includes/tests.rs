@@ -27,7 +27,7 @@ const FILES: [(&str, &str); 20] = [
     ("packed/no.tmp", "no\n"),
 ];
 
-/// A tree with one time, and modes that no umask changes.
+/// A tree whose files have the same time, and modes that no umask changes.
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_709_210_097);
@@ -116,7 +116,7 @@ fn what_does_not_go_together_is_refused() {
         (&["../nowhere"][..], "there is no file or folder"),
         (&["../other/a.py"], "a.py' already"),
         (&["../comp/src/sub"], "sub' already"),
-        (&["../links"], "is a link that leads out of the folder"),
+        (&["../links"], "is a link to something outside the folder"),
         (&["/dev/null"], "not a plain file"),
         (&["/"], "it has no name"),
     ] {
@@ -126,13 +126,13 @@ fn what_does_not_go_together_is_refused() {
     let said = gathered(top, Some("src/a.py"), &["../other/a.py"]).err().unwrap().to_string();
     assert!(said.contains("a file and a folder 'a.py'"), "{said}");
     let many = vec!["../lib"; INCLUDES_MAX + 1];
-    assert!(refused(&many).contains("at most 100 are taken"));
-    // Folders of one name are one; of files the later one is meant.
+    assert!(refused(&many).contains("the limit is 100"));
+    // Folders with the same name are merged; for files, the later one wins.
     let local = gathered(top, Some("src"), &["../lib", "../more/lib"]).unwrap();
     let one = local.files().iter().find(|file| file.path == "lib/one.py").unwrap();
     let text = std::io::read_to_string(local.open(one, 0).unwrap()).unwrap();
     assert_eq!(text, "another\n");
-    // A link in the code to just what is included is no conflict.
+    // A link in the code to exactly the included file is not a conflict.
     symlink("../../shared.txt", top.join("comp/src/shared.txt")).unwrap();
     let local = gathered(top, Some("src"), &["../shared.txt"]).unwrap();
     assert!(local.files().iter().any(|file| file.path == "shared.txt"));
