@@ -257,7 +257,7 @@ def test_what_a_component_includes_is_the_same_code_from_both(
     for include, wanted in {
         "../train.py": "the code already contains",
         "../nowhere": "there is no file or folder",
-        "{type: artifact, feed: f, name: n, version: v}": "nothing is fetched",
+        "{type: artifact, feed: f, name: n, version: v}": "are not downloaded",
         "/dev/null": "not a plain file",
     }.items():
         file.write_text(text % include)
@@ -306,7 +306,7 @@ def test_versions_go_into_the_archive_and_come_back(ml_client, printed, refused)
     missing = refused(3, "environment", "show", "-n", f"{name}x", "-v", "1")
     assert f"did you mean '{name}'" in missing
     update = ("environment", "update", "-n", name, "-v", "1")
-    assert "never changed" in refused(2, *update, "--set", "image=other")
+    assert "never changes" in refused(2, *update, "--set", "image=other")
     assert "--version" in refused(2, "environment", "update", "-n", name, "--set", "tags.a=b")
     image = ("--image", "another")
     said = refused(2, "environment", "create", "-n", name, "-v", "1", *image)

@@ -1,6 +1,6 @@
-//! `muster environment|data|model|component`: what jobs are made of, kept in versions, with the words of `az ml`. All four
-//! are listed, shown, changed and put into the archive in one way; what differs is in their fields ([`fields`]), in
-//! what is made of these ([`draft`]), and in how it is shown ([`view`]).
+//! `muster environment|data|model|component`: versioned assets, with the commands and flags of `az ml`. All four kinds are
+//! listed, shown, updated and archived in the same way. They differ in their fields ([`fields`]), in the requests that are
+//! built from these ([`draft`]), and in how they are displayed ([`view`]).
 
 mod component;
 mod create;
@@ -28,115 +28,115 @@ use crate::output::Print;
 use crate::scope::Scope;
 use crate::values;
 
-/// Make and see environments: what jobs run in
+/// Manage environments: the packages and variables that jobs run with
 #[derive(Debug, Subcommand)]
 pub enum EnvironmentCommand {
-    /// Make a version of an environment: from a file, or of an image, a conda file or a build context
+    /// Create a version of an environment from a file, an image, a conda file or a build context
     ///
-    /// The same again changes nothing. Without a version the latest is kept if it is the same, else it is the next number.
-    #[command(after_help = "Mutating: makes a version, which is never changed.")]
+    /// Creating the same content again changes nothing. Without --version, the latest version is used if it has the same content;
+    /// otherwise the version is the next number.
+    #[command(after_help = "Mutating: creates a version, whose content never changes.")]
     Create(Box<create::EnvironmentArgs>),
-    /// List environments, or the versions of one, the newest first
+    /// List environments, or the versions of one, newest first
     #[command(after_help = "Read-only: changes nothing.")]
     List(curated::EnvironmentListArgs),
-    /// Show a version of an environment, without --version the latest
+    /// Show a version of an environment [default: the latest]
     ///
-    /// Of one that comes with Azure's service, by its name (AzureML-…) or a registry's address (azureml://registries/…),
-    /// it says what stands in for it here.
+    /// For an environment of Azure's service, given by its name (AzureML-…) or its registry address (azureml://registries/…),
+    /// it shows the substitute environment that Muster uses.
     #[command(after_help = "Read-only: changes nothing.")]
     Show(ShowArgs),
-    /// Change what is written on a version: its description and its tags
-    #[command(after_help = "Mutating: what it is made of stays.")]
+    /// Update the description and tags of a version
+    #[command(after_help = "Mutating: the content of the version does not change.")]
     Update(update::Args),
-    /// Put a version into the archive, or a name with all its versions
-    #[command(after_help = "Mutating: it is not listed any more, and can still be used.")]
+    /// Archive a version, or an asset with all its versions
+    #[command(after_help = "Mutating: it is no longer listed, but can still be used.")]
     Archive(update::ArchiveArgs),
-    /// Take a version out of the archive, or a name
+    /// Restore an archived version, or an archived asset
     #[command(after_help = "Mutating: it is listed again.")]
     Restore(update::ArchiveArgs),
-    /// Show how a version was built for jobs: what it became, and what was said
+    /// Show the result and log of building a version for jobs
     #[command(after_help = "Read-only: changes nothing.")]
     ShowBuildLog(curated::BuildLogArgs),
 }
 
-/// Name data under versions
+/// Manage data assets
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
-    /// Make a version of data: from a file with its fields, or from a path
+    /// Create a version of a data asset from a YAML file or a path
     ///
-    /// What is on this machine is sent to a datastore first, unless the same is there. Without a version it is the next
-    /// number.
-    #[command(after_help = "Mutating: makes a version, which is never changed.")]
+    /// Local files are uploaded to a datastore first, unless it has them already. Without --version, it is the next number.
+    #[command(after_help = "Mutating: creates a version, whose content never changes.")]
     Create(Box<create::DataArgs>),
-    /// List data, or the versions of one name, the newest first
+    /// List data assets, or the versions of one, newest first
     #[command(after_help = "Read-only: changes nothing.")]
     List(ListArgs),
-    /// Show a version of data, without --version the latest
+    /// Show a version of a data asset [default: the latest]
     #[command(after_help = "Read-only: changes nothing.")]
     Show(ShowArgs),
-    /// Change what is written on a version: its description and its tags
-    #[command(after_help = "Mutating: what it is made of stays.")]
+    /// Update the description and tags of a version
+    #[command(after_help = "Mutating: the content of the version does not change.")]
     Update(update::Args),
-    /// Put a version into the archive, or a name with all its versions
-    #[command(after_help = "Mutating: it is not listed any more, and can still be used.")]
+    /// Archive a version, or an asset with all its versions
+    #[command(after_help = "Mutating: it is no longer listed, but can still be used.")]
     Archive(update::ArchiveArgs),
-    /// Take a version out of the archive, or a name
+    /// Restore an archived version, or an archived asset
     #[command(after_help = "Mutating: it is listed again.")]
     Restore(update::ArchiveArgs),
 }
 
-/// Keep models under versions, and get them back
+/// Manage models
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
-    /// Make a version of a model: from a file with its fields, or from a path
+    /// Create a version of a model from a YAML file or a path
     ///
-    /// What is on this machine is sent to a datastore first, unless the same is there. What a job left is named by
-    /// azureml://jobs/NAME/outputs/NAME/paths/PATH. Without a version it is the next number.
-    #[command(after_help = "Mutating: makes a version, which is never changed.")]
+    /// Local files are uploaded to a datastore first, unless it has them already. The address of a job's output is
+    /// azureml://jobs/NAME/outputs/NAME/paths/PATH. Without --version, it is the next number.
+    #[command(after_help = "Mutating: creates a version, whose content never changes.")]
     Create(Box<create::ModelArgs>),
-    /// List models, or the versions of one, the newest first
+    /// List models, or the versions of one, newest first
     #[command(after_help = "Read-only: changes nothing.")]
     List(ModelListArgs),
-    /// Show a version of a model, without --version the latest
+    /// Show a version of a model [default: the latest]
     #[command(after_help = "Read-only: changes nothing.")]
     Show(ShowArgs),
-    /// Change what is written on a version: its description, tags, properties and stage
-    #[command(after_help = "Mutating: what it is made of stays.")]
+    /// Update the description, tags, properties and stage of a version
+    #[command(after_help = "Mutating: the content of the version does not change.")]
     Update(update::ModelArgs),
-    /// Put a version into the archive, or a name with all its versions
-    #[command(after_help = "Mutating: it is not listed any more, and can still be used.")]
+    /// Archive a version, or an asset with all its versions
+    #[command(after_help = "Mutating: it is no longer listed, but can still be used.")]
     Archive(update::ArchiveArgs),
-    /// Take a version out of the archive, or a name
+    /// Restore an archived version, or an archived asset
     #[command(after_help = "Mutating: it is listed again.")]
     Restore(update::ArchiveArgs),
     /// Download the files of a version
     ///
-    /// They go to a folder of the model's name below the given one. What is there under the same names is replaced.
-    #[command(after_help = "Read-only: changes nothing on the server, and writes to the folder.")]
+    /// They are saved in a folder with the model's name in the given folder. Existing files with the same names are replaced.
+    #[command(after_help = "Read-only: changes nothing on the server; writes to the folder.")]
     Download(download::Args),
 }
 
-/// Make and see components: steps that jobs can be made of
+/// Manage components: reusable steps of jobs
 #[derive(Debug, Subcommand)]
 pub enum ComponentCommand {
-    /// Make a version of a component from a file
+    /// Create a version of a component from a YAML file
     ///
-    /// Code that it names is sent, an environment that stands in it is made. Without a version it is the next number.
-    #[command(after_help = "Mutating: makes a version, which is never changed.")]
+    /// Local code is uploaded, and an inline environment is created. Without --version, it is the next number.
+    #[command(after_help = "Mutating: creates a version, whose content never changes.")]
     Create(Box<create::ComponentArgs>),
-    /// List components, or the versions of one, the newest first
+    /// List components, or the versions of one, newest first
     #[command(after_help = "Read-only: changes nothing.")]
     List(ListArgs),
-    /// Show a version of a component, without --version the latest
+    /// Show a version of a component [default: the latest]
     #[command(after_help = "Read-only: changes nothing.")]
     Show(ShowArgs),
-    /// Change what is written on a version: its display name, its description and its tags
-    #[command(after_help = "Mutating: what it does stays.")]
+    /// Update the display name, description and tags of a version
+    #[command(after_help = "Mutating: the content of the version does not change.")]
     Update(update::Args),
-    /// Put a version into the archive, or a name with all its versions
-    #[command(after_help = "Mutating: it is not listed any more, and can still be used.")]
+    /// Archive a version, or an asset with all its versions
+    #[command(after_help = "Mutating: it is no longer listed, but can still be used.")]
     Archive(update::ArchiveArgs),
-    /// Take a version out of the archive, or a name
+    /// Restore an archived version, or an archived asset
     #[command(after_help = "Mutating: it is listed again.")]
     Restore(update::ArchiveArgs),
 }
@@ -145,13 +145,13 @@ pub enum ComponentCommand {
 pub struct ListArgs {
     #[command(flatten)]
     name: MaybeName<names::ListedAsset>,
-    /// Only what is in the archive
+    /// List only archived assets
     #[arg(long, conflicts_with = "include_archived")]
     archived_only: bool,
-    /// Also what is in the archive
+    /// Include archived assets
     #[arg(long)]
     include_archived: bool,
-    /// At most so many
+    /// Maximum number of results
     #[arg(short = 'r', long, value_name = "COUNT", value_parser = values::at_least_one,
           allow_negative_numbers = true)]
     max_results: Option<u32>,
@@ -163,7 +163,7 @@ pub struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct ModelListArgs {
-    /// Only versions of this stage; needs --name
+    /// List only versions with this stage; requires --name
     #[arg(short, long, requires = "name")]
     stage: Option<String>,
     #[command(flatten)]
@@ -233,7 +233,7 @@ pub async fn component(command: ComponentCommand) -> CliResult {
     }
 }
 
-/// Names, or the versions of one.
+/// Lists assets, or the versions of one.
 async fn list(kind: AssetKind, args: &ListArgs, stage: Option<&str>) -> CliResult {
     let workspace = args.scope.workspace()?;
     let client = args.scope.connect().await?;
@@ -251,12 +251,12 @@ async fn list(kind: AssetKind, args: &ListArgs, stage: Option<&str>) -> CliResul
             found.iter().map(|found| view::container(kind, found)).collect()
         }
         Some(name) => {
-            // A name that is not there has no versions, and that is worth a word.
+            // An asset that does not exist has no versions, which is reported as an error.
             let _: ContainerResource =
                 client.get(&pick::container_route(&workspace, kind, name)).await?;
             let name = name.into();
             let route = Route::Assets(AssetRoute::AssetVersions { workspace, kind, name });
-            // Stages are looked at here, so all are needed.
+            // The stage is filtered here, so all versions are needed.
             let wanted = max.filter(|_| stage.is_none());
             let found: Vec<AssetResource> = client.list_with(&route, &query, wanted).await?;
             let found = found.iter().map(|found| view::version(kind, found));
@@ -279,12 +279,12 @@ fn print(kind: AssetKind, found: &AssetResource, print: &Print) -> CliResult {
     print.show(&found, || view::print_table(kind, std::slice::from_ref(&found)))
 }
 
-/// As other documents refer to it.
+/// The form in which other documents refer to it.
 fn id_of(found: &AssetResource) -> String {
     format!("azureml:{}", found.id)
 }
 
-/// The same document with other names, at every depth.
+/// The same document with renamed keys, at every depth.
 fn renamed(value: Value, name: &dyn Fn(&str) -> String) -> Value {
     match value {
         Value::Object(map) => {
@@ -295,7 +295,7 @@ fn renamed(value: Value, name: &dyn Fn(&str) -> String) -> Value {
     }
 }
 
-/// What a file or a flag must say, and nobody did.
+/// The error for a required value that neither a file nor a flag gives.
 fn missing(what: &str, remedy: &str) -> Failure {
     Failure::refused(format!("{what} is not given")).hint(remedy)
 }

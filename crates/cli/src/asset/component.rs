@@ -1,5 +1,5 @@
-//! Components: documents that are kept as they are, but for what they name: files of this machine are sent, and what has
-//! no name of its own is made without one, as azure-ai-ml does it.
+//! Components: their documents are sent unchanged, except for references: local files are uploaded, and inline assets are
+//! created without a name, as azure-ai-ml does it.
 
 use std::path::Path;
 
@@ -15,12 +15,12 @@ use crate::document::{self, Fields};
 use crate::failure::{CliResult, Failure, quoted};
 use crate::upload::{self, Includes};
 
-/// What azure-ai-ml calls components that nobody gave a name.
+/// azure-ai-ml's name for components without a name.
 const ANONYMOUS: &str = "azureml_anonymous";
-/// Files that name files; one that names itself has no end.
+/// The limit for files that refer to files: one that refers to itself would never end.
 const DEPTH_MAX: usize = 8;
 
-/// The specification that is sent.
+/// The specification to be sent.
 pub async fn settled(context: &DraftContext<'_>, document: &Fields) -> CliResult<Fields> {
     settled_at(context, document, 0).await
 }
@@ -32,7 +32,7 @@ async fn settled_at(
 ) -> CliResult<Fields> {
     if depth > DEPTH_MAX {
         return Err(Failure::refused(format!(
-            "components name each other {DEPTH_MAX} deep; does one of them name itself?"
+            "components refer to each other {DEPTH_MAX} levels deep; does one of them refer to itself?"
         )));
     }
     let mut spec: Map<_, _> = document
@@ -70,7 +70,7 @@ async fn settled_at(
     Ok(spec)
 }
 
-/// The code and the environment of one step.
+/// Resolves the code and the environment of one step.
 async fn settle_step(context: &DraftContext<'_>, step: &mut Fields, path: &str) -> CliResult {
     let includes = Includes { base: context.base.clone(), paths: includes_of(step, path)? };
     let code = step.get("code").and_then(Value::as_str);
@@ -84,15 +84,17 @@ async fn settle_step(context: &DraftContext<'_>, step: &mut Fields, path: &str) 
             environment_of(context, text, &format!("{path}environment")).await?
         }
         Some(_) => {
-            let words = "give azureml:NAME:VERSION, azureml:NAME@latest, or fields such as image";
-            return Err(Failure::refused(format!("{path}environment is no environment; {words}")));
+            let words = "use azureml:NAME:VERSION, azureml:NAME@latest, or fields such as image";
+            return Err(Failure::refused(format!(
+                "{path}environment is not an environment; {words}"
+            )));
         }
     };
     step.insert("environment".to_owned(), Value::String(found));
     Ok(())
 }
 
-/// `additional_includes`: paths of this machine.
+/// `additional_includes`: local paths.
 fn includes_of(step: &Fields, path: &str) -> CliResult<Vec<String>> {
     let refused = |what: &str, hint: &str| {
         Failure::refused(format!("{path}additional_includes {what}")).hint(hint)
@@ -100,19 +102,19 @@ fn includes_of(step: &Fields, path: &str) -> CliResult<Vec<String>> {
     let all = match step.get("additional_includes") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(all)) => all,
-        Some(_) => return Err(refused("is no list", "give files and folders: [../lib, x.py]")),
+        Some(_) => return Err(refused("is not a list", "give files and folders: [../lib, x.py]")),
     };
     let text = |one: &Value| match one {
         Value::String(text) => Ok(text.clone()),
         _ => Err(refused(
-            "has something that is no path; nothing is fetched from feeds of Azure DevOps",
-            "fetch it yourself, and name the folder",
+            "contains an item that is not a path; artifacts of Azure DevOps are not downloaded",
+            "download it yourself, and give the path of the folder",
         )),
     };
     all.iter().map(text).collect()
 }
 
-/// The code that is sent, if it is here; else it stays as it is.
+/// The code to upload, if it is local; otherwise it is unchanged.
 async fn code_of(
     context: &DraftContext<'_>,
     code: Option<&str>,
@@ -121,10 +123,10 @@ async fn code_of(
 ) -> CliResult<Option<String>> {
     if let Some(code) = code.filter(|code| code.starts_with("git+") || code.starts_with("git@")) {
         return Err(Failure::refused(format!(
-            "{path} is {}; nothing is cloned here",
+            "{path} is {}; repositories are not cloned",
             quoted(code)
         ))
-        .hint("clone it yourself, and name the folder"));
+        .hint("clone it yourself, and give the path of the folder"));
     }
     let has_includes = !includes.paths.is_empty();
     if code.is_none() && !has_includes {
@@ -134,10 +136,10 @@ async fn code_of(
         return match has_includes {
             false => Ok(None),
             true => Err(Failure::refused(format!(
-                "{path} is {}, and additional_includes go with code of this machine",
+                "{path} is {}, but additional_includes require local code",
                 quoted(code)
             ))
-            .hint("name the folder of the code, or leave them out")),
+            .hint("give the path of the code's folder, or remove additional_includes")),
         };
     }
     let place = code.map(|code| context.base.join(code));
@@ -149,7 +151,7 @@ async fn code_of(
     Ok(Some(format!("azureml:{id}")))
 }
 
-/// The environment that is named, as an id; those of registries stay as they are.
+/// The id of the referenced environment; environments of registries are unchanged.
 async fn environment_of(context: &DraftContext<'_>, text: &str, path: &str) -> CliResult<String> {
     let kind = AssetKind::Environment;
     let found = Reference::parse(kind, text, context.workspace)
@@ -170,7 +172,7 @@ async fn environment_of(context: &DraftContext<'_>, text: &str, path: &str) -> C
     Ok(id_of(&found))
 }
 
-/// A component that is named by its file, or stands inside: made without a name.
+/// A component that is given by its file or inline: it is created without a name.
 async fn settle_file(
     context: &DraftContext<'_>,
     holder: &mut Fields,

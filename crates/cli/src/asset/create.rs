@@ -1,4 +1,4 @@
-//! Making versions.
+//! Creating versions of assets.
 
 use std::path::{Path, PathBuf};
 
@@ -19,12 +19,12 @@ use crate::output::Print;
 use crate::scope::Scope;
 use crate::values;
 
-/// What every kind has.
+/// The flags of every kind of asset.
 #[derive(Debug, clap::Args)]
 struct Common {
     #[command(flatten)]
     name: MaybeName<names::NewAsset>,
-    /// The version: letters, digits, '-', '_', '.' and ':'; may be in the file
+    /// Version: letters, digits, '-', '_', '.' and ':'; can be in the file instead
     #[arg(short, long, value_name = "VERSION", value_parser = values::name, display_order = 1)]
     version: Option<String>,
     #[command(flatten)]
@@ -39,34 +39,34 @@ struct Common {
 
 #[derive(Debug, clap::Args)]
 pub struct EnvironmentArgs {
-    /// A YAML file with the fields of Azure's schema, or - for the standard input; flags go first
+    /// YAML file with the fields of Azure's schema, or - for standard input; flags override it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// An image; what stands in for it runs here
+    /// Container image; Muster uses a substitute environment for it
     #[arg(short, long)]
     image: Option<String>,
-    /// A conda file with the packages
+    /// Conda file with the packages
     #[arg(short, long, value_name = "FILE")]
     conda_file: Option<PathBuf>,
-    /// A folder with a Dockerfile, instead of an image
+    /// Folder with a Dockerfile, instead of an image
     #[arg(short, long, value_name = "DIR", conflicts_with = "image")]
     build_context: Option<PathBuf>,
-    /// The Dockerfile, inside the build context
+    /// Path of the Dockerfile in the build context
     #[arg(short, long, value_name = "PATH", requires = "build_context")]
     dockerfile_path: Option<String>,
-    /// linux, and no other
+    /// Operating system; only linux is supported
     #[arg(long)]
     os_type: Option<String>,
-    /// What it is for
+    /// Description
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// Tags, as key=value key=value …
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
-    /// Where a build context is sent [default: workspaceblobstore]
+    /// Datastore to upload a build context to [default: workspaceblobstore]
     #[arg(long, value_name = "NAME")]
     datastore: Option<String>,
-    /// Taken as az has it: nothing here takes long
+    /// Accepted for compatibility with az: this command does not take long
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -75,25 +75,25 @@ pub struct EnvironmentArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct DataArgs {
-    /// A YAML file with the fields of Azure's schema, or - for the standard input; flags go first
+    /// YAML file with the fields of Azure's schema, or - for standard input; flags override it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Where it is: a file or folder here, azureml://datastores/NAME/paths/PATH or https://…
+    /// Local file or folder, azureml://datastores/NAME/paths/PATH or https://…
     #[arg(short, long)]
     path: Option<String>,
     /// uri_file, uri_folder or mltable [default: uri_folder]
     #[arg(short = 't', long = "type", value_name = "TYPE")]
     data_type: Option<String>,
-    /// What it is for
+    /// Description
     #[arg(short, long, value_name = "TEXT")]
     description: Option<String>,
-    /// Where it is sent if it is here [default: workspaceblobstore]
+    /// Datastore to upload local files to [default: workspaceblobstore]
     #[arg(long, value_name = "NAME")]
     datastore: Option<String>,
-    /// Do not look into the file MLTable of a table
+    /// Do not validate the MLTable file of a table
     #[arg(long)]
     skip_validation: bool,
-    /// Taken as az has it: nothing here takes long
+    /// Accepted for compatibility with az: this command does not take long
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -102,28 +102,28 @@ pub struct DataArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
-    /// A YAML file with the fields of Azure's schema, or - for the standard input; flags go first
+    /// YAML file with the fields of Azure's schema, or - for standard input; flags override it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Where it is: a file or folder here, azureml://… or https://…
+    /// Local file or folder, azureml://… or https://…
     #[arg(short, long)]
     path: Option<String>,
     /// custom_model, mlflow_model or triton_model [default: custom_model]
     #[arg(short = 't', long = "type", value_name = "TYPE")]
     model_type: Option<String>,
-    /// Its stage, such as Production
+    /// Stage of the model, such as Production
     #[arg(short, long)]
     stage: Option<String>,
-    /// What it is for
+    /// Description
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// Tags, as key=value key=value …
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
-    /// Where it is sent if it is here [default: workspaceblobstore]
+    /// Datastore to upload local files to [default: workspaceblobstore]
     #[arg(long, value_name = "NAME")]
     datastore: Option<String>,
-    /// Taken as az has it: nothing here takes long
+    /// Accepted for compatibility with az: this command does not take long
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -132,17 +132,17 @@ pub struct ModelArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct ComponentArgs {
-    /// A YAML file with the fields of Azure's schemas, or - for the standard input
+    /// YAML file with the fields of Azure's schema, or - for standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Taken as az has it: what does not fit is refused by the server
+    /// Accepted for compatibility with az: the server validates every component
     #[arg(long)]
     skip_validation: bool,
     #[command(flatten)]
     common: Common,
 }
 
-/// What flags say, by the names of fields.
+/// The values of flags, by the names of their fields.
 #[derive(Default)]
 struct Flags(Fields);
 
@@ -160,7 +160,7 @@ impl Flags {
     }
 }
 
-/// A path on the command line begins where the user is, one in a file where the file is.
+/// A path in a flag is relative to the working directory, one in a file is relative to the file.
 fn from_here(path: &Path) -> String {
     let whole = std::path::absolute(path);
     whole.map_or_else(|_| path.display().to_string(), |whole| whole.display().to_string())
@@ -254,7 +254,7 @@ fn fields_of(kind: AssetKind, document: &Fields) -> CliResult<&'static [Field]> 
 }
 
 impl Common {
-    /// The document that is meant: the file, what flags say, single fields.
+    /// The complete document: the file, the flags and the changes of single fields.
     fn document(&self, wanted: AssetDraft<'_>) -> CliResult<Fields> {
         let kind = wanted.kind;
         let mut document = match wanted.file {
@@ -278,7 +278,7 @@ impl Common {
         let base = base.to_owned();
         let document = self.document(wanted)?;
         let name = document::text(&document, "name")
-            .ok_or_else(|| missing("a name", "give --name, or name in the file"))?;
+            .ok_or_else(|| missing("a name", "give --name, or add name to the file"))?;
         let name = pick::name(&name)
             .map_err(|why| crate::failure::Failure::refused(format!("name: {why}")))?;
         let workspace = &self.scope.workspace_to_change()?;
@@ -302,7 +302,7 @@ impl Common {
         }
         let made = client.put(&route(version.first), body.clone()).await;
         let made = match (made, version.next) {
-            // The latest is another one, so it is the next.
+            // The latest version has other content, so a new version is created.
             (Err(failure), Some(next)) if failure.is_too_late() => {
                 client.put(&route(next), body).await?
             }
@@ -313,13 +313,13 @@ impl Common {
     }
 }
 
-/// What to try, and what to try if that is another already.
+/// The version to try first, and the one to use if that has other content.
 struct Versions {
     first: String,
     next: Option<String>,
 }
 
-/// As azure-ai-ml does it: an environment that is the same as the latest is that one; everything else is new.
+/// As in azure-ai-ml, an environment with the same content as the latest version is that version; everything else is new.
 async fn free_version(
     client: &Client,
     workspace: &WorkspaceKey,

@@ -1,4 +1,4 @@
-//! What comes with Azure's service and not with this one: what stands in for it. And how environments were built.
+//! Substitutes for the curated environments of Azure's service, and the build logs of environments.
 
 use muster_core::model::AssetKind;
 use muster_wire::environment::{BuildLog, StandIn};
@@ -10,14 +10,14 @@ use crate::failure::{CliResult, printable};
 use crate::output::{self, Print};
 use crate::scope::Scope;
 
-const HEADER: [&str; 5] = ["Name", "Of", "Stands in", "Python", "Packages"];
-/// A column that people can still read.
+const HEADER: [&str; 5] = ["Name", "Kind", "Substitute", "Python", "Packages"];
+/// The width that people can still read.
 const PACKAGES_CHARS_MAX: usize = 60;
 
 #[derive(Debug, clap::Args)]
 pub struct EnvironmentListArgs {
-    /// What stands in for Azure's curated environments and for images; * stands for any letters, and the first that
-    /// fits is taken
+    /// List the substitute environments for Azure's curated environments and images; * matches any letters, and the first
+    /// match is used
     #[arg(long, conflicts_with_all = ["name", "archived_only", "include_archived"])]
     curated: bool,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub async fn list(args: &EnvironmentListArgs) -> CliResult {
     args.list.print.show(&found, || print_table(&found))
 }
 
-/// What stands in for one of a registry.
+/// Shows the substitute for an environment of a registry.
 pub async fn show(args: &ShowArgs, name: &str) -> CliResult {
     let (workspace, name) = (args.scope.workspace()?, name.into());
     let client = args.scope.connect().await?;
@@ -69,11 +69,11 @@ fn print_table(found: &[StandIn]) -> CliResult {
         if packages.chars().count() > PACKAGES_CHARS_MAX {
             packages = packages.chars().take(PACKAGES_CHARS_MAX).chain(['…']).collect();
         }
-        let stands_in = one.recipe.clone().unwrap_or_else(|| "the machine's python3".to_owned());
+        let substitute = one.recipe.clone().unwrap_or_else(|| "the host's python3".to_owned());
         let python = one.python.clone().unwrap_or_default();
-        vec![one.name.clone(), one.of.clone(), stands_in, python, packages]
+        vec![one.name.clone(), one.of.clone(), substitute, python, packages]
     };
-    output::table(&HEADER, found.iter().map(row).collect(), "nothing stands in for anything")
+    output::table(&HEADER, found.iter().map(row).collect(), "no substitute environments")
 }
 
 fn say_notes(notes: &[String]) -> CliResult {

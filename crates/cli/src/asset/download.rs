@@ -1,4 +1,4 @@
-//! The files of a model, into a folder here.
+//! Downloads the files of a model to a local folder.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::upload;
 pub struct Args {
     #[command(flatten)]
     pick: Pick,
-    /// The folder; it is made if it is not there
+    /// Folder to save to; it is created if necessary
     #[arg(short = 'p', long, value_name = "DIR", default_value = ".")]
     download_path: PathBuf,
     #[command(flatten)]
@@ -37,9 +37,11 @@ pub async fn run(args: &Args) -> CliResult {
     let (datastore, path) = match AssetLocation::parse(&uri, &workspace) {
         Ok(AssetLocation::Datastore { datastore, path }) => (datastore, path),
         Ok(AssetLocation::JobOutput { job, .. }) => {
-            return Err(elsewhere(format!("muster job download -n {job} gets what that job left")));
+            return Err(elsewhere(format!(
+                "download the job's outputs with muster job download -n {job}"
+            )));
         }
-        _ => return Err(elsewhere("fetch them with what opens that address".to_owned())),
+        _ => return Err(elsewhere("download them with a tool for that address".to_owned())),
     };
     let (_, container) = upload::open(&client, &workspace, Some(&datastore)).await?;
     let target = args.download_path.join(&name);
@@ -48,6 +50,6 @@ pub async fn run(args: &Args) -> CliResult {
         return Err(Failure::not_found(format!("there are no files at {}", quoted(&uri)))
             .hint("were they deleted? create the model again"));
     }
-    output::say(&format!("{files} files in {}", target.display()));
+    output::say(&format!("downloaded {files} files to {}", target.display()));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! From what a user wrote to the request: each kind has its own properties.
+//! Builds the request from the user's document: each kind has its own properties.
 
 use std::path::{Path, PathBuf};
 
@@ -14,20 +14,20 @@ use crate::document::{Fields, text, texts};
 use crate::failure::{CliResult, Failure, brief, quoted};
 use crate::upload::Local;
 
-/// Where a document is read, and who is asked about what it names.
+/// Where a document comes from, and the server that resolves its references.
 pub struct DraftContext<'a> {
     pub client: &'a Client,
     pub workspace: &'a WorkspaceKey,
-    /// What paths in it begin at.
+    /// The folder that its paths are relative to.
     pub base: PathBuf,
-    /// Nothing is sent and nothing is made on the way.
+    /// Whether nothing is to be uploaded or created.
     pub is_dry: bool,
-    /// Whether what data claim to be is left for others to see.
+    /// Whether the type of data is not validated.
     pub skips_validation: bool,
 }
 
-/// The properties of a version that the document describes. What it names is settled: files are sent, and what stands
-/// inside it is made.
+/// The properties of the version that the document describes, with its references resolved: files are uploaded, and inline
+/// assets are created.
 pub async fn properties(
     context: &DraftContext<'_>,
     kind: AssetKind,
@@ -52,7 +52,7 @@ pub async fn properties(
             let properties = properties.and_then(|properties| JsonText::new(&properties));
             AssetProperties { component_spec: spec, properties, ..about }
         }
-        AssetKind::Code => return Err(Failure::error("code has no file of its own")),
+        AssetKind::Code => return Err(Failure::error("code cannot be created from a file")),
     })
 }
 
@@ -67,7 +67,7 @@ async fn data(
         "uri_folder" => DataType::UriFolder,
         "mltable" => DataType::MlTable,
         other => {
-            let words = format!("type is {}; give uri_file, uri_folder or mltable", quoted(other));
+            let words = format!("type is {}; use uri_file, uri_folder or mltable", quoted(other));
             return Err(Failure::refused(words));
         }
     };
@@ -105,7 +105,9 @@ async fn model(
             let all: Map<_, _> = all.iter().map(wrapped).collect();
             JsonText::new(&Value::Object(all).to_string())
         }
-        Some(_) => return Err(Failure::refused("flavors is no mapping; give names with fields")),
+        Some(_) => {
+            return Err(Failure::refused("flavors is not a mapping; give names with fields"));
+        }
     };
     let properties =
         serde_json::to_string(&texts(document, "properties")).expect("texts under names are JSON");
@@ -121,35 +123,37 @@ async fn model(
 
 fn path(document: &Fields) -> CliResult<String> {
     text(document, "path").ok_or_else(|| {
-        missing("path", "give --path, or path in the file: here, azureml://… or https://…")
+        missing("path", "give --path, or path in the file: a local path, azureml://… or https://…")
     })
 }
 
-/// A folder is none for data that are one file, and the other way round.
+/// Checks that a folder is not given as a single file, or the other way round.
 fn check_type(path: &str, local: &Local, kind: DataType) -> CliResult {
     let shown = quoted(path);
     match (kind, local.is_folder()) {
         (DataType::UriFile, true) => Err(Failure::refused(format!(
-            "{shown} is a folder, and the type is uri_file; name one file, or give uri_folder"
+            "{shown} is a folder, but the type is uri_file; give a file, or use uri_folder"
         ))),
         (DataType::UriFolder | DataType::MlTable, false) => Err(Failure::refused(format!(
-            "{shown} is a file, and the type is a folder; give uri_file, or name a folder"
+            "{shown} is a file, but the type is a folder; use uri_file, or give a folder"
         ))),
         _ => Ok(()),
     }
 }
 
-/// What a table names besides itself.
+/// The other paths that a table refers to.
 fn referenced(folder: &Path) -> CliResult<Vec<String>> {
     const BYTES_MAX: u64 = 1 << 20;
     let file = folder.join("MLTable");
     let shown = quoted(&file.display().to_string());
     let text = files::read_text(&file, BYTES_MAX).map_err(|why| {
         Failure::refused(why)
-            .hint("a table is a folder with a file MLTable; or give --skip-validation")
+            .hint("a table is a folder with an MLTable file; give one, or add --skip-validation")
     })?;
     let no_table = |(line, column): (usize, usize), words: &str| {
-        Failure::refused(format!("{shown}, line {line}, column {column} is no table: {words}"))
+        Failure::refused(format!(
+            "{shown}, line {line}, column {column} is not a valid table: {words}"
+        ))
     };
     let table = tree::parse(&text).map_err(|why| no_table(why.place, &brief(&why.words)))?;
     let paths = match table.get("paths").map(|paths| (paths.place, &paths.value)) {

@@ -1,4 +1,4 @@
-//! Environments as documents of their own, and inside of components.
+//! Environments as separate documents, and inside components.
 
 use muster_wire::asset::AssetProperties;
 
@@ -8,7 +8,7 @@ use crate::document::{self, Fields};
 use crate::environment::{nameless, of_fields, settle};
 use crate::failure::CliResult;
 
-/// An environment inside of another document: the id of the nameless one that is made of it.
+/// An inline environment of another document: returns the id of the nameless environment that is created from it.
 pub async fn inline(context: &DraftContext<'_>, document: &Fields) -> CliResult<String> {
     document::check(document, fields::ENVIRONMENT, "environment.", None)?;
     let described = of_fields(document, &context.base, "environment")?;
@@ -16,10 +16,10 @@ pub async fn inline(context: &DraftContext<'_>, document: &Fields) -> CliResult<
     Ok(format!("azureml:{id}"))
 }
 
-/// What a document says about an environment. A build context that is here is sent.
+/// The properties of an environment from its document. A local build context is uploaded.
 pub async fn settled(context: &DraftContext<'_>, document: &Fields) -> CliResult<AssetProperties> {
     let mut document = document.clone();
-    // What every asset has is read with all others.
+    // The fields that every asset has are read with all others.
     document.retain(|name, _| !["name", "version", "description", "tags"].contains(&name.as_str()));
     let described = of_fields(&document, &context.base, "")?;
     Ok(settle(context.client, context.workspace, &described, context.is_dry).await?.properties)

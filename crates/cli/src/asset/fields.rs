@@ -1,11 +1,11 @@
-//! The fields of Azure's schemas for what is kept in versions.
+//! The fields of Azure's schemas for versioned assets.
 
 use crate::document::{Field, Fields, Kind, field};
 use crate::failure::{CliResult, Failure, quoted};
 use crate::nearest;
 
-const NO_AUTO_DELETE: &str = "versions stay until somebody deletes them; leave it out";
-const NO_TEMPLATES: &str = "there are no deployments here; leave it out";
+const NO_AUTO_DELETE: &str = "versions are never deleted automatically; remove this field";
+const NO_TEMPLATES: &str = "deployments are not supported; remove this field";
 
 const BUILD: [Field; 2] = [field("path", Kind::Text), field("dockerfile_path", Kind::Text)];
 const INFERENCE_ROUTE: [Field; 2] = [field("port", Kind::Whole), field("path", Kind::Text)];
@@ -43,7 +43,9 @@ pub const DATA: &[Field] = &[
     field("datastore", Kind::Text),
     field(
         "source",
-        Kind::Refused("nothing is imported from databases here; give a path, and leave it out"),
+        Kind::Refused(
+            "importing from databases is not supported; give a path, and remove this field",
+        ),
     ),
     field("auto_delete_setting", Kind::Refused(NO_AUTO_DELETE)),
     field("properties", Kind::Shown),
@@ -64,7 +66,7 @@ pub const MODEL: &[Field] = &[
     field("stage", Kind::Text),
     field("flavors", Kind::Any),
     field("datastore", Kind::Text),
-    field("system_metadata", Kind::Refused("nobody reads it here; leave it out")),
+    field("system_metadata", Kind::Refused("it has no effect; remove this field")),
     field("default_deployment_template", Kind::Refused(NO_TEMPLATES)),
     field("allowed_deployment_templates", Kind::Refused(NO_TEMPLATES)),
     field("id", Kind::Shown),
@@ -86,7 +88,7 @@ const PORT: [Field; 8] = [
     field("enum", Kind::Any),
     field("mode", Kind::Text),
 ];
-/// A pipeline may hand on what a job of its own leaves.
+/// An output of a pipeline may be that of one of its jobs.
 const OUTPUT: [Field; 5] = [
     field("type", Kind::Text),
     field("description", Kind::Text),
@@ -116,7 +118,7 @@ const DISTRIBUTION: [Field; 10] = [
     field("worker_node_additional_args", Kind::Text),
 ];
 
-/// What every component has, and then its own.
+/// The common fields of all components, followed by those of the type.
 macro_rules! component {
     ($($own:expr),* $(,)?) => {
         &[
@@ -199,18 +201,17 @@ const COMPONENTS: [(&str, &[Field]); 5] = [
     ("spark", SPARK),
 ];
 
-/// The fields of a component, which depend on its type; without one it is a command.
+/// The fields of a component, which depend on its type; without a type it is a command.
 pub fn component(document: &Fields) -> CliResult<&'static [Field]> {
     let Some(word) = document.get("type") else { return Ok(COMMAND) };
     let text = word.as_str().map_or_else(|| word.to_string(), str::to_owned);
     let found = COMPONENTS.iter().find(|(known, _)| *known == text);
     found.map(|(_, fields)| *fields).ok_or_else(|| {
         let known: Vec<String> = COMPONENTS.iter().map(|(known, _)| (*known).to_owned()).collect();
-        let failure =
-            Failure::refused(format!("there are no components of type {}", quoted(&text)));
+        let failure = Failure::refused(format!("unknown component type {}", quoted(&text)));
         failure.hint(match nearest::nearest(&text, &known) {
             Some(nearest) => format!("did you mean {}?", quoted(nearest)),
-            None => format!("there are {}", known.join(", ")),
+            None => format!("the types are {}", known.join(", ")),
         })
     })
 }

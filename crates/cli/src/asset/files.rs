@@ -1,4 +1,4 @@
-//! The files that a version is made of: at an address, or here and to be sent.
+//! The files of a version: at an address, or local and to be uploaded.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,12 +8,12 @@ use super::draft::DraftContext;
 use crate::failure::{CliResult, quoted};
 use crate::upload::{self, Local};
 
-/// Whether a path is none of this machine.
+/// Whether a path is not a local one.
 pub fn is_address(path: &str) -> bool {
     path.contains("://") || ["azureml:", "runs:/"].iter().any(|scheme| path.starts_with(scheme))
 }
 
-/// What is to be sent, if it is here. `what` names it in messages.
+/// The files to upload, if the path is local. `what` names it in messages.
 pub fn local(what: &str, path: &str, base: &Path) -> CliResult<Option<Local>> {
     match is_address(path) {
         true => Ok(None),
@@ -21,7 +21,7 @@ pub fn local(what: &str, path: &str, base: &Path) -> CliResult<Option<Local>> {
     }
 }
 
-/// Where files are, now that they are there: sent, unless the same was sent before.
+/// The address of the files, which are uploaded first unless storage has them already.
 pub async fn place(
     context: &DraftContext<'_>,
     path: &str,
@@ -38,7 +38,7 @@ pub async fn place(
     Ok(sent.uri())
 }
 
-/// A small file that a user named. The error names it too.
+/// Reads a small file of the user. Errors name the file too.
 pub fn read_text(path: &PathBuf, bytes_max: u64) -> Result<String, String> {
     let shown = quoted(&path.display().to_string());
     let failed = |why: std::io::Error| format!("cannot read {shown}: {why}");
@@ -46,7 +46,9 @@ pub fn read_text(path: &PathBuf, bytes_max: u64) -> Result<String, String> {
     let file = File::open(path).map_err(failed)?;
     file.take(bytes_max + 1).read_to_string(&mut text).map_err(failed)?;
     match text.len() as u64 > bytes_max {
-        true => Err(format!("{shown} is larger than {bytes_max} bytes; make it smaller")),
+        true => {
+            Err(format!("{shown} is larger than the limit of {bytes_max} bytes; make it smaller"))
+        }
         false => Ok(text),
     }
 }

@@ -1,4 +1,4 @@
-//! Which version a command is about.
+//! Which version a command acts on.
 
 use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_wire::asset::ContainerResource;
@@ -9,36 +9,36 @@ use crate::failure::{CliResult, Failure, quoted};
 use crate::names::{self, Name};
 use crate::values;
 
-/// A name, and which of its versions.
+/// A name, and one of its versions.
 #[derive(Debug, clap::Args)]
 pub struct Pick {
     #[command(flatten)]
     pub name: Name<names::Asset>,
-    /// The version
+    /// Version
     #[arg(short, long, value_name = "VERSION", value_parser = values::name, display_order = 1,
           conflicts_with = "label")]
     pub version: Option<String>,
-    /// Instead of a version: latest, the newest that is not in the archive
+    /// Label, instead of a version: latest, the newest version that is not archived
     #[arg(short, long, value_name = "LABEL", value_parser = label, display_order = 2)]
     pub label: Option<String>,
 }
 
-/// `azureml:` in front of it is left out, as the server does.
+/// A leading `azureml:` is removed, as the server does.
 pub fn name(text: &str) -> Result<String, String> {
     let bare = text.strip_prefix("azureml:").filter(|rest| !rest.starts_with("//"));
     values::name(bare.unwrap_or(text))
 }
 
-/// Azure has one that everybody can use.
+/// Azure has only one label that users can give.
 fn label(text: &str) -> Result<String, String> {
     match text.eq_ignore_ascii_case("latest") {
         true => Ok("latest".to_owned()),
-        false => Err("the only label is latest; give it, or --version".to_owned()),
+        false => Err("the only label is latest; use it, or --version".to_owned()),
     }
 }
 
 impl Pick {
-    /// One version: as given, or the latest.
+    /// The given version, or the latest.
     pub async fn version(
         &self,
         client: &Client,
@@ -54,12 +54,12 @@ impl Pick {
         Ok(Route::Assets(AssetRoute::AssetVersion { workspace, kind, name, version }))
     }
 
-    /// The same where a guess could hit the wrong one.
+    /// The same for commands in which a default could hit the wrong version.
     pub fn check_said(&self) -> CliResult {
         match self.version.is_some() || self.label.is_some() {
             true => Ok(()),
             false => Err(Failure::refused("no version is given")
-                .hint("say which with --version VERSION, or --label latest")),
+                .hint("give --version VERSION, or --label latest")),
         }
     }
 }
@@ -78,8 +78,7 @@ pub async fn latest(
     let route = container_route(workspace, kind, name);
     let found: ContainerResource = client.get(&route).await?;
     found.properties.latest_version.ok_or_else(|| {
-        let words =
-            format!("all versions of {} {} are in the archive", kind.as_str(), quoted(name));
-        Failure::not_found(words).hint("restore one, or name one with --version")
+        let words = format!("all versions of {} {} are archived", kind.as_str(), quoted(name));
+        Failure::not_found(words).hint("restore one, or select one with --version")
     })
 }

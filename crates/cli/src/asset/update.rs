@@ -1,4 +1,4 @@
-//! What is written on a version may change; what it is made of may not.
+//! The description and tags of a version can change; its content cannot.
 
 use muster_core::model::AssetKind;
 use muster_wire::asset::{
@@ -16,7 +16,7 @@ use crate::output::{self, Print};
 use crate::scope::Scope;
 
 const MADE_OF: Kind =
-    Kind::Refused("a version is never changed in what it is made of; create another version");
+    Kind::Refused("the content of a version never changes; create another version");
 
 const ENVIRONMENT: [Field; 8] = [
     field("description", Kind::Text),
@@ -74,7 +74,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
-    /// Its stage, such as Production
+    /// Stage of the model, such as Production
     #[arg(short, long)]
     stage: Option<String>,
     #[command(flatten)]
@@ -113,8 +113,8 @@ pub async fn model(args: &ModelArgs) -> CliResult {
 async fn change(kind: AssetKind, args: &Args, stage: Option<&str>) -> CliResult {
     args.pick.check_said()?;
     if args.edits.is_empty() && stage.is_none() {
-        return Err(Failure::refused("nothing is to be changed")
-            .hint("say what, for example --set description='…' tags.team=blue"));
+        return Err(Failure::refused("no changes are given")
+            .hint("use --set, for example --set description='…' tags.team=blue"));
     }
     let workspace = args.scope.workspace_to_change()?;
     let client = args.scope.connect().await?;
@@ -140,7 +140,7 @@ fn object(text: Option<&JsonText>) -> Map<String, Value> {
     }
 }
 
-/// What is written on it now, as a document.
+/// The fields that can change, with their current values.
 fn written(kind: AssetKind, now: &AssetProperties) -> Fields {
     let mut document = Fields::new();
     document.insert("description".to_owned(), json!(now.description));
@@ -160,7 +160,7 @@ fn written(kind: AssetKind, now: &AssetProperties) -> Fields {
     document
 }
 
-/// The same version with what the document says.
+/// The same version with the values of the document.
 fn rewritten(kind: AssetKind, now: AssetProperties, document: &Fields) -> AssetProperties {
     let description = document::text(document, "description");
     let tags = document::texts(document, "tags");
@@ -186,7 +186,7 @@ fn rewritten(kind: AssetKind, now: AssetProperties, document: &Fields) -> AssetP
     then
 }
 
-/// Without a version it is the name, with all its versions.
+/// Without a version, the asset with all its versions is archived or restored.
 pub async fn archive(kind: AssetKind, args: &ArchiveArgs, is_archived: bool) -> CliResult {
     let workspace = args.scope.workspace_to_change()?;
     let client = args.scope.connect().await?;
@@ -212,7 +212,7 @@ pub async fn archive(kind: AssetKind, args: &ArchiveArgs, is_archived: bool) -> 
         Route::Assets(AssetRoute::AssetVersion { version, .. }) => format!(", version {version},"),
         _ => String::new(),
     };
-    let how = if is_archived { "is in the archive" } else { "is out of the archive" };
+    let how = if is_archived { "is archived" } else { "is restored" };
     output::say(&format!("{} {}{version} {how}", kind.as_str(), quoted(&args.pick.name)));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How versions and names are shown: the entities that `az ml` prints.
+//! How assets and versions are displayed: the entities that `az ml` prints.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::id_of;
 use crate::compute::resource_group;
 use crate::output;
 
-/// One version, or one name with all its versions.
+/// One version, or an asset with all its versions.
 #[derive(Debug, Serialize)]
 pub struct Entity {
     id: Option<String>,
@@ -37,7 +37,7 @@ pub struct Entity {
     build: Option<BuildContext>,
     inference_config: Option<Value>,
     os_type: Option<String>,
-    /// A component's own; of a name that stands above too, this is what counts.
+    /// The specification of a component. Where a field above has the same name, this one counts.
     #[serde(flatten)]
     spec: Map<String, Value>,
 }
@@ -72,7 +72,7 @@ impl Creation {
     }
 }
 
-/// As Python writes it: with six digits of a second or none, and an offset.
+/// Python's format: with six decimals of a second or none, and an offset.
 fn python_time(at: &str) -> String {
     let Some(bare) = at.strip_suffix('Z') else { return at.to_owned() };
     match bare.split_once('.') {
@@ -113,7 +113,7 @@ pub fn version(kind: AssetKind, found: &AssetResource) -> Entity {
     }
 }
 
-/// A name as `az ml` lists it.
+/// An asset in the form that `az ml` lists.
 pub fn container(kind: AssetKind, found: &ContainerResource) -> Entity {
     let about = &found.properties;
     let (is_data, is_model) = (kind == AssetKind::Data, kind == AssetKind::Model);
@@ -164,7 +164,7 @@ fn data_type(kind: DataType) -> String {
     .to_owned()
 }
 
-/// `{"name": {"data": {…}}}` without what is in between. None at all is not shown.
+/// `{"name": {"data": {…}}}` without the level in between. An empty mapping is left out.
 fn flavors(text: &JsonText) -> Option<Value> {
     let Some(Value::Object(all)) = value(text) else { return None };
     let inner = |flavor: Value| match flavor {
@@ -175,7 +175,7 @@ fn flavors(text: &JsonText) -> Option<Value> {
     Some(Value::Object(all)).filter(|all| all.as_object().is_some_and(|all| !all.is_empty()))
 }
 
-/// What is no YAML is shown as it is.
+/// Invalid YAML is returned as a string.
 fn conda(text: &str) -> Value {
     let read = tree::parse(text).ok().and_then(|node| serde_json::to_value(node).ok());
     read.unwrap_or_else(|| Value::String(text.to_owned()))
@@ -199,7 +199,7 @@ fn snake(value: Value) -> Value {
     })
 }
 
-/// Without what is known better from its id.
+/// Removes the fields that are known from the id.
 fn spec(text: &JsonText) -> Map<String, Value> {
     let Some(Value::Object(mut spec)) = value(text) else { return Map::new() };
     for known in ["name", "version", "id", "creation_context", "_source"] {
@@ -210,12 +210,12 @@ fn spec(text: &JsonText) -> Map<String, Value> {
 
 pub fn print_table(kind: AssetKind, found: &[Entity]) -> crate::failure::CliResult {
     let header = match found.first().is_some_and(|one| one.version.is_some()) {
-        true => ["Name", "Version", "Of", "Created on"],
-        false => ["Name", "Latest version", "Of", "Created on"],
+        true => ["Name", "Version", "Source", "Created on"],
+        false => ["Name", "Latest version", "Type", "Created on"],
     };
     let nothing = match kind {
-        AssetKind::Data => "there are no data".to_owned(),
-        kind => format!("there are no {}s", kind.as_str()),
+        AssetKind::Data => "no data assets".to_owned(),
+        kind => format!("no {}s", kind.as_str()),
     };
     output::table(&header, found.iter().map(row).collect(), &nothing)
 }
@@ -224,12 +224,13 @@ fn row(one: &Entity) -> Vec<String> {
     let version = one.version.as_ref().or(one.latest_version.as_ref());
     let spec_type = one.spec.get("type").and_then(Value::as_str).map(str::to_owned);
     let build = one.build.as_ref().map(|build| build.path.clone());
-    let of = one.image.clone().or(build).or(one.path.clone()).or(one.kind.clone()).or(spec_type);
+    let source =
+        one.image.clone().or(build).or(one.path.clone()).or(one.kind.clone()).or(spec_type);
     let created = one.creation_context.as_ref().and_then(|creation| creation.created_at.clone());
     vec![
         one.name.clone(),
         version.cloned().unwrap_or_default(),
-        of.unwrap_or_default(),
+        source.unwrap_or_default(),
         created.unwrap_or_default().replace("+00:00", "Z"),
     ]
 }
