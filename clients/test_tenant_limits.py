@@ -112,7 +112,7 @@ def test_the_command_line_waits_when_it_asks_too_fast(own):  # noqa: F811
             break
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
-        notes += [line for line in done.stderr.splitlines() if "trying again in" in line]
+        notes += [line for line in done.stderr.splitlines() if "retrying in" in line]
     assert notes and "429 Too Many Requests" in notes[0]
 
 

@@ -1,4 +1,4 @@
-//! `muster account`: which subscription commands act in, with the words of `az account`.
+//! `muster account`: the subscription that commands act in, with the commands of `az account`.
 
 use clap::Subcommand;
 use muster_wire::access::MeDocument;
@@ -19,7 +19,7 @@ use crate::values;
 
 const HEADER: [&str; 4] = ["Name", "SubscriptionId", "State", "IsDefault"];
 
-/// See and choose the subscription in which commands act
+/// Show, list and select subscriptions
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Show(ShowArgs),
@@ -27,7 +27,7 @@ pub enum Command {
     Set(SetArgs),
 }
 
-/// Show the subscription in which commands act
+/// Show the current subscription
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
@@ -37,7 +37,7 @@ pub struct ShowArgs {
     scope: SubscriptionScope,
 }
 
-/// List the subscriptions in which you may do something
+/// List the subscriptions in which you have a role
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
@@ -47,17 +47,17 @@ pub struct ListArgs {
     scope: SubscriptionScope,
 }
 
-/// Choose the subscription in which commands act from now on
+/// Set the current subscription
 ///
-/// It is kept with the other defaults, as by `muster configure --defaults subscription=ID`.
+/// It is saved with the other defaults, as with `muster configure --defaults subscription=ID`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: it changes the file of defaults of this user.")]
+#[command(after_help = "Mutating: changes the current user's defaults file.")]
 pub struct SetArgs {
-    /// The subscription's id or name
+    /// Id or name of the subscription
     #[arg(short = 's', long, visible_alias = "name", visible_short_alias = 'n', value_name = "SUBSCRIPTION",
           value_parser = values::name, required_unless_present = "alone", conflicts_with = "alone")]
     subscription: Option<String>,
-    /// The subscription's id or name
+    /// Id or name of the subscription
     #[arg(value_name = "NAME", value_parser = values::name)]
     alone: Option<String>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub struct SetArgs {
     place: StateDirArg,
 }
 
-/// As az prints it.
+/// The fields that az prints.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Account {
@@ -126,7 +126,7 @@ async fn show(args: &ShowArgs) -> CliResult {
         .into_iter()
         .find(|one| one.subscription_id.eq_ignore_ascii_case(&chosen));
     let found = found.unwrap_or_else(|| {
-        output::say("note: there is nothing in this subscription yet");
+        output::say("note: this subscription is empty");
         muster_wire::manager::subscription(&chosen, &me.tenant_id)
     });
     let account = Account::of(found, &me, &chosen);
@@ -168,7 +168,7 @@ async fn set(args: &SetArgs) -> CliResult {
     *defaults.slot(Setting::Subscription) = Some(id.clone());
     defaults.write(&path)?;
     output::say(&format!(
-        "commands act in subscription {}; kept in {}",
+        "commands now act in subscription {}; saved in {}",
         quoted(id),
         path.display()
     ));
@@ -183,8 +183,8 @@ fn unknown(wanted: &str, known: &[Subscription]) -> Failure {
     let text = format!("there is no subscription {} in which you have a role", quoted(wanted));
     Failure::not_found(text).hint(match nearest::nearest(wanted, &names) {
         Some(near) => format!("did you mean {}?", quoted(near)),
-        None => "`muster account list -o table` shows those that there are; with `muster up` one is made by its \
-                 first use, so set it with `muster configure --defaults subscription=ID`"
+        None => "list them with `muster account list -o table`; `muster up` creates a subscription on first use, so set it \
+                 with `muster configure --defaults subscription=ID`"
             .to_owned(),
     })
 }

@@ -1,4 +1,4 @@
-//! `muster agent`: a node's side, which a provider starts; and with `--join` what runs on a machine that adds its
+//! `muster agent`: the agent of a node, which a provider starts; and with `--join`, the host agent on a machine that adds its
 //! capacity to a server.
 
 use std::path::PathBuf;
@@ -13,85 +13,85 @@ use muster_sandbox::job::Spawner;
 use crate::failure::{CliResult, Failure, printable};
 use crate::output;
 
-/// Add this machine to a server, or run as the agent of a node
+/// Join this machine to a server as a host, or run the agent of a node
 ///
-/// With --join, this machine becomes a host: its nodes are made here as the server needs them, and run jobs as nodes on the
-/// server's machine do. `muster host token` on the server gives the token, which is good once; from then on this machine has
-/// a key of its own and needs none. Asked to end, it leaves its nodes running for the next start to find; without it they
-/// end themselves when their leases do.
+/// With --join, this machine becomes a host: the server creates nodes on it as needed, and they run jobs like nodes on the
+/// server's own host. Create a join token with `muster host token` on the server; it can be used once, and from then on this
+/// machine has its own key. When stopped, it leaves its nodes running for the next start to take over; without one, they end
+/// when their leases do.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Mutating: makes nodes on this machine and runs jobs on them, as the server says."
+    after_help = "Mutating: creates nodes on this machine and runs the server's jobs on them."
 )]
 pub struct Args {
-    /// The server whose host this machine becomes
+    /// Server to join
     #[arg(long, value_name = "URL", conflicts_with_all = ["node", "dir", "server"])]
     join: Option<Server>,
-    /// What `muster host token` printed; not needed again once this machine has joined
+    /// Join token, from `muster host token`; not needed once this machine has joined
     #[arg(long, requires = "join", env = "MUSTER_JOIN_TOKEN", hide_env_values = true)]
     token: Option<JoinToken>,
-    /// What this machine is called [default: its host name]
+    /// Name of this host [default: its host name]
     #[arg(long, requires = "join")]
     name: Option<String>,
-    /// Where this machine keeps its key and its nodes
+    /// Directory for this host's key and nodes
     /// [default: $XDG_STATE_HOME/muster-host or ~/.local/state/muster-host]
     #[arg(long, value_name = "DIR", requires = "join")]
     state: Option<PathBuf>,
-    /// A folder that nodes of this machine see beside the usual, read-only
+    /// Additional folder that nodes on this host can read
     #[arg(long, value_name = "DIR", requires = "join")]
     node_folder: Vec<PathBuf>,
-    /// End the nodes of this machine when this is asked to end
+    /// End the nodes on this host when this process is stopped
     #[arg(long, requires = "join")]
     leave: bool,
-    /// The node's name
+    /// Name of the node
     #[arg(long, required_unless_present = "join", hide = true)]
     node: Option<String>,
-    /// The node's folder; it holds the node's secret
+    /// Folder of the node; it contains the node's secret
     #[arg(long, required_unless_present = "join", hide = true)]
     dir: Option<PathBuf>,
-    /// Where the server listens
+    /// Address of the server
     #[arg(long, value_name = "URL", required_unless_present = "join", hide = true)]
     server: Option<String>,
-    /// The only certificates that the server may be signed by [default: as the token says]
+    /// File with the CA certificates to trust for the server [default: those of the token]
     #[arg(long, value_name = "FILE", required_unless_present = "join")]
     ca: Option<PathBuf>,
-    /// The same with the public ones, for programs in jobs that call the server
+    /// The same including public CAs, for programs in jobs that call the server
     #[arg(long, value_name = "FILE", requires = "sandboxed", hide = true)]
     ca_bundle: Option<PathBuf>,
-    /// What the node proves itself with [default: in its folder]
+    /// File with the node's secret [default: in its folder]
     #[arg(long, value_name = "FILE", hide = true)]
     secret: Option<PathBuf>,
-    /// The folder of the socket that leads to the server
+    /// Folder of the socket that leads to the server
     #[arg(long, value_name = "DIR", hide = true)]
     relay: Option<PathBuf>,
-    /// Where other nodes find this one
+    /// Address at which other nodes reach this one
     #[arg(long, hide = true)]
     address: Option<String>,
-    /// Run each job in a sandbox of its own
+    /// Run each job in its own sandbox
     #[arg(long, hide = true)]
     sandboxed: bool,
     /// Run jobs in the node's sandbox, as different users
     #[arg(long, requires = "sandboxed", hide = true)]
     jobs_share: bool,
-    /// A folder that jobs in sandboxes find empty, besides the node's own
+    /// Folder that is empty in job sandboxes, in addition to the node's own
     #[arg(long, value_name = "DIR", requires = "sandboxed", hide = true)]
     hide: Vec<PathBuf>,
-    /// Holds the Python environments that the server has built
+    /// Folder with the Python environments that the server has built
     #[arg(long, value_name = "DIR", hide = true)]
     environments: Option<PathBuf>,
-    /// The most that a job may write to its folder
+    /// Maximum bytes that a job may write to its folder
     #[arg(long, value_name = "BYTES", hide = true)]
     disk: Option<u64>,
-    /// What this node does not enforce, for whoever reads the logs of its jobs
+    /// What this node does not enforce, for the logs of its jobs
     #[arg(long, value_name = "WHAT", hide = true)]
     not_enforced: Vec<String>,
-    /// Why this node does not reach the internet although it should, for whoever reads the logs of its jobs
+    /// Why this node has no internet access although it should, for the logs of its jobs
     #[arg(long, value_name = "WHY", hide = true)]
     why_no_internet: Option<String>,
-    /// How many GPUs the node's size has
+    /// Number of GPUs of the node's size
     #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
     gpu_slots: u32,
-    /// A GPU that is there: the number of its device, and the driver's name for it
+    /// An available GPU: its device number, and the driver's name for it
     #[arg(long, value_name = "N[=UUID]", hide = true)]
     gpu: Vec<Gpu>,
 }
@@ -119,7 +119,7 @@ fn join(server: Server, args: Args) -> CliResult {
         ca_file: args.ca,
         binary,
         shown: args.node_folder,
-        // As a server's setting is named where it has no file.
+        // The variable of the server's setting; the host agent has no configuration file.
         uv: std::env::var_os("MUSTER_UV").filter(|path| !path.is_empty()).map(PathBuf::from),
         leaves: args.leave,
     };
@@ -129,14 +129,14 @@ fn join(server: Server, args: Args) -> CliResult {
     ended.map_err(|why| Failure::of(&why))
 }
 
-/// The first part of what the machine calls itself.
+/// The first label of the machine's host name.
 fn own_name() -> CliResult<HostName> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let first = name.split('.').next().unwrap_or_default();
     HostName::new(first).ok().filter(|name| !name.is_local()).ok_or_else(|| {
         let name = printable(&name);
         Failure::refused(format!(
-            "this machine's name {name:?} is none for a host; give it one with --name"
+            "the machine's name {name:?} is not valid for a host; set another with --name"
         ))
     })
 }
@@ -147,7 +147,7 @@ fn place() -> CliResult<PathBuf> {
     let state = variable("XDG_STATE_HOME");
     let state = state.or_else(|| variable("HOME").map(|home| home.join(".local/state")));
     let state = state.ok_or_else(|| {
-        Failure::refused("neither XDG_STATE_HOME nor HOME is set; name a folder with --state")
+        Failure::refused("neither XDG_STATE_HOME nor HOME is set; choose a folder with --state")
     })?;
     Ok(state.join("muster-host"))
 }
@@ -174,13 +174,13 @@ fn node(args: Args) -> CliResult {
         ..
     } = args;
     let (Some(node), Some(dir), Some(server), Some(ca_file)) = (node, dir, server, ca) else {
-        return Err(Failure::refused("a node's agent needs --node, --dir, --server and --ca"));
+        return Err(Failure::refused("the agent of a node needs --node, --dir, --server and --ca"));
     };
-    // It forks: before there is a second thread, and before the secret is read.
+    // This forks, so it must happen before there is a second thread and before the secret is read.
     let spawner = sandboxed
         .then(Spawner::start)
         .transpose()
-        .map_err(|why| Failure::error(format!("cannot start what starts jobs: {why}")))?;
+        .map_err(|why| Failure::error(format!("cannot start the spawner of jobs: {why}")))?;
     let config = AgentConfig {
         node,
         dir,

@@ -1,4 +1,4 @@
-//! `muster backup` and `muster restore`: a whole installation in a folder, and back. Both work on the state directory
+//! `muster backup` and `muster restore`: copy a whole installation to a folder, and back. Both work on the state directory
 //! itself, as its owner, and need no server.
 
 use std::io::{IsTerminal as _, stderr};
@@ -16,26 +16,26 @@ use crate::failure::{CliResult, Failure, printable};
 use crate::output::{self, Print};
 use crate::server_location::StateDirArg;
 
-/// Of files that are left out; manifest.json has them all.
+/// How many missing files are listed; manifest.json has them all.
 const LEFT_OUT_LINES_MAX: usize = 20;
 const TICK: Duration = Duration::from_millis(100);
 
-/// Make a backup of the whole installation, also while its server runs
+/// Back up the whole installation, even while its server is running
 ///
-/// Both databases are copied as of one moment; blobs, logs, keys, certificates and the configuration file in the state
-/// directory follow. Blobs are hard links where DIR is on the same file system, so it takes little space: copy DIR to
-/// another machine. Nodes and Python environments are left out; they are made again. Blobs and logs that are damaged are
-/// left out and named.
+/// Both databases are copied as of one moment, followed by blobs, logs, keys, certificates and the configuration file in the
+/// state directory. If DIR is on the same file system, blobs are hard links, so the backup takes little space: copy DIR to
+/// another machine. Nodes and Python environments are left out, because they can be created again. Damaged blobs and logs are
+/// left out and listed.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 it has everything, 4 it was made without files that are damaged or lost, others: it was not \
-                  made.\n\nMutating, exposes: DIR holds all keys of the installation, and only its owner can read it."
+    after_help = "Exit codes: 0 the backup is complete, 4 it lacks files that are damaged or lost, others: no backup was \
+                  created.\n\nMutating, exposes: DIR contains all keys of the installation; only its owner can read it."
 )]
 pub struct Args {
-    /// The folder to make; it may be there if it is empty
+    /// Folder to create; it may exist if it is empty
     #[arg(value_name = "DIR")]
     to: PathBuf,
-    /// Read everything again when it is made, also blobs that are hard links
+    /// Read everything again afterwards, including blobs that are hard links
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
@@ -44,27 +44,27 @@ pub struct Args {
     print: Print,
 }
 
-/// Make a state directory from a backup
+/// Create a state directory from a backup
 ///
-/// Everything is checked before it is put in place: the digest of every file, both databases, and that every file that
-/// they name is there. Stop the server that it is to replace first.
+/// Everything is checked before it is put in place: the digest of every file, both databases, and that every file that they
+/// refer to exists. Stop the server that this replaces first.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 everything is there, 4 it was restored (or can be) without files that are damaged or lost, \
-                  others: it was not restored.\n\nMutating, exposes: NEW holds the keys of the backup, and who had access \
-                  then has it."
+    after_help = "Exit codes: 0 everything was restored, 4 it was restored (or can be) without files that are damaged or lost, \
+                  others: nothing was restored.\n\nMutating, exposes: NEW contains the keys of the backup, and everyone who had \
+                  access at that time has it again."
 )]
 pub struct RestoreArgs {
-    /// What `muster backup` made
+    /// Folder that `muster backup` created
     #[arg(value_name = "DIR")]
     from: PathBuf,
-    /// The state directory to make; it may be there if it is empty
+    /// State directory to create; it may exist if it is empty
     #[arg(long, value_name = "NEW", required_unless_present = "check")]
     state_dir: Option<PathBuf>,
     /// Only check the backup
     #[arg(long, conflicts_with = "state_dir")]
     check: bool,
-    /// Leave out blobs, logs and post-mortems that are damaged, instead of refusing the backup
+    /// Skip damaged blobs, logs and post-mortems, instead of refusing the backup
     #[arg(long)]
     skip_damaged: bool,
     #[command(flatten)]
@@ -76,8 +76,8 @@ pub fn run(args: &Args) -> CliResult {
     let mut bar = Bar::new();
     let version = env!("CARGO_PKG_VERSION");
     let verify = if args.verify { Verify::Everything } else { Verify::Usual };
-    let made = backup::make(&state_dir, &args.to, version, verify, &mut |step| bar.tell(step));
-    let manifest = made.map_err(|why| told(&why))?;
+    let made = backup::make(&state_dir, &args.to, version, verify, &mut |step| bar.update(step));
+    let manifest = made.map_err(|why| failure_of(&why))?;
     drop(bar);
     output::say(&format!(
         "the backup is on disk: {} files, {} bytes, up to change {}",
@@ -85,61 +85,61 @@ pub fn run(args: &Args) -> CliResult {
     ));
     for Link { path, to } in &manifest.links {
         output::say(&format!(
-            "note: {} is a symbolic link to {}; the backup has what it leads to, and a restore makes no link",
+            "note: {} is a symbolic link to {}; the backup contains its target, and a restore does not create the link",
             printable(path),
             printable(to)
         ));
     }
-    tell_elsewhere(&manifest);
-    tell_left_out(&manifest, &[]);
+    note_external_blobs(&manifest);
+    list_missing(&manifest, &[]);
     show(&args.print, &manifest)?;
     check_complete("the backup", &manifest, &[])
 }
 
 pub fn restore(args: &RestoreArgs) -> CliResult {
     let mut bar = Bar::new();
-    let mut tell = |step| bar.tell(step);
+    let mut progress = |step| bar.update(step);
     let on_damage = if args.skip_damaged { OnDamage::Skip } else { OnDamage::Refuse };
     let Some(to) = &args.state_dir else {
-        let checked = backup::check(&args.from, on_damage, &mut tell);
-        let Checked { manifest, skipped } = checked.map_err(|why| told(&why))?;
+        let checked = backup::check(&args.from, on_damage, &mut progress);
+        let Checked { manifest, skipped } = checked.map_err(|why| failure_of(&why))?;
         drop(bar);
-        tell_left_out(&manifest, &skipped);
+        list_missing(&manifest, &skipped);
         show(&args.print, &manifest)?;
         check_complete("the backup", &manifest, &skipped)?;
-        output::say("the backup is whole");
+        output::say("the backup is complete");
         return Ok(());
     };
-    let restored = backup::restore(&args.from, to, SystemTime::now(), on_damage, &mut tell);
-    let Checked { manifest, skipped } = restored.map_err(|why| told(&why))?;
+    let restored = backup::restore(&args.from, to, SystemTime::now(), on_damage, &mut progress);
+    let Checked { manifest, skipped } = restored.map_err(|why| failure_of(&why))?;
     drop(bar);
     let root = StateDir::new(to).root().to_string_lossy().into_owned();
-    output::say(&format!("restored what was there at {}", printable(&manifest.made_at)));
+    output::say(&format!("restored the state of {}", printable(&manifest.made_at)));
     output::say(&format!(
-        "next: see that the server it replaces is stopped, then start this one: {} --state-dir {}",
+        "next: make sure that the server it replaces is stopped, then start this one: {} --state-dir {}",
         StateDir::new(to).start_command(),
         shell_quoted(&root)
     ));
     output::say(
-        "note: users and keys that were removed since the backup are back, and jobs that ran then start again",
+        "note: users and keys that were removed after the backup exist again, and jobs that were running start again",
     );
-    tell_elsewhere(&manifest);
-    tell_left_out(&manifest, &skipped);
+    note_external_blobs(&manifest);
+    list_missing(&manifest, &skipped);
     show(&args.print, &manifest)?;
     check_complete("the state directory", &manifest, &skipped)
 }
 
-fn tell_elsewhere(manifest: &Manifest) {
+fn note_external_blobs(manifest: &Manifest) {
     if let Some(address) = &manifest.blob_store {
         output::say(&format!(
-            "note: the bytes of blobs are in {}, and not in the backup",
+            "note: the bytes of blobs are in {}, not in the backup",
             printable(address)
         ));
     }
 }
 
-/// Says which files are not there, up to a number of lines.
-fn tell_left_out(manifest: &Manifest, skipped: &[Damaged]) {
+/// Lists the missing files, up to a number of lines.
+fn list_missing(manifest: &Manifest, skipped: &[Damaged]) {
     let damaged = manifest.damaged.iter().chain(skipped).map(|file| {
         format!(
             "warning: {} is left out: {}{}",
@@ -149,16 +149,16 @@ fn tell_left_out(manifest: &Manifest, skipped: &[Damaged]) {
         )
     });
     let lost = manifest.lost.iter().map(|path| {
-        format!("warning: {} was lost before the backup, and rows name it", printable(path))
+        format!("warning: {} was lost before the backup, but is still referenced", printable(path))
     });
     let count = manifest.damaged.len() + skipped.len() + manifest.lost.len();
     damaged.chain(lost).take(LEFT_OUT_LINES_MAX).for_each(|line| output::say(&line));
     if count > LEFT_OUT_LINES_MAX {
-        output::say(&format!("warning: and {} files more", count - LEFT_OUT_LINES_MAX));
+        output::say(&format!("warning: and {} more files", count - LEFT_OUT_LINES_MAX));
     }
 }
 
-/// In brackets, if it is known.
+/// What the file belongs to, in brackets, if it is known.
 fn whose(file: &Damaged) -> String {
     let workspace = file.workspace.iter().map(|name| format!("workspace {name}"));
     let blobs = file.blobs.iter().map(|name| format!("blob {name}"));
@@ -170,7 +170,7 @@ fn whose(file: &Damaged) -> String {
     }
 }
 
-/// What was made is of use, and whoever made it by a timer should hear that something is missing.
+/// An incomplete backup is useful, but a timer that runs the command must notice that something is missing.
 fn check_complete(what: &str, manifest: &Manifest, skipped: &[Damaged]) -> CliResult {
     let (damaged, lost) = (manifest.damaged.len() + skipped.len(), manifest.lost.len());
     if damaged + lost == 0 {
@@ -180,7 +180,7 @@ fn check_complete(what: &str, manifest: &Manifest, skipped: &[Damaged]) -> CliRe
         "{what} lacks {damaged} damaged and {lost} lost files; everything else is there"
     ))
     .hint(
-        "put these files back into the state directory from a backup on another disk, or delete the blobs and jobs that they belong to",
+        "restore these files into the state directory from a backup on another disk, or delete the blobs and jobs that they belong to",
     ))
 }
 
@@ -193,7 +193,7 @@ fn show(print: &Print, manifest: &Manifest) -> CliResult {
     })
 }
 
-fn told(why: &BackupError) -> Failure {
+fn failure_of(why: &BackupError) -> Failure {
     let words = printable(&muster_core::ErrorChain(why).to_string());
     match why {
         BackupError::NothingThere { .. } | BackupError::NoBackup { .. } => {
@@ -207,7 +207,7 @@ fn told(why: &BackupError) -> Failure {
     }
 }
 
-/// On a terminal, how far it is; else nothing.
+/// The progress on a terminal; elsewhere nothing.
 struct Bar {
     bar: ProgressBar,
 }
@@ -222,7 +222,7 @@ impl Bar {
         Bar { bar }
     }
 
-    fn tell(&mut self, step: Step) {
+    fn update(&mut self, step: Step) {
         match step {
             Step::Databases { bytes } => {
                 let style = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";

@@ -1,7 +1,7 @@
-//! Asking the server, as any of Azure's clients would: a token from the identity endpoint, then ARM.
+//! Requests to the server, as any Azure client would send them: a token from the identity endpoint, then ARM.
 //!
-//! It trusts the server's own CA and no other, follows no redirect and uses no proxy: the token goes to the
-//! server that the state directory names, and to nobody else.
+//! The client trusts only the server's own CA, follows no redirects and uses no proxy: the token is sent only to the server
+//! that the state directory names.
 
 mod blobs;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use crate::failure::{CliResult, Failure, printable, quoted};
 use crate::nearest;
 use crate::server_location::Server;
 
-/// Any is accepted; this is the newest stable one whose documents we write.
+/// Any version is accepted; this is the newest stable one whose documents we write.
 const API_VERSION: &str = "2026-09-01";
 const TOKEN_API_VERSION: &str = "2019-08-01";
 const IDENTITY_HEADER: HeaderName = HeaderName::from_static("x-identity-header");
@@ -40,36 +40,36 @@ const OPERATION_HEADER: HeaderName = HeaderName::from_static("azure-asyncoperati
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// The server answers within a commit; a minute is a server that hangs.
+/// The server responds within one commit; after a minute, it hangs.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// A connection that rests longer is not used again: the server lets go of it after ten seconds, perhaps while we write.
+/// Connections that are idle for longer are not reused: the server closes them after ten seconds, perhaps while we write.
 const RESTS_FOR: Duration = Duration::from_secs(5);
 
 pub struct Client {
     http: reqwest::Client,
     server: Server,
-    /// One thread and no borrow across an await, hence no lock.
+    /// There is one thread and no borrow across an await, so no lock is needed.
     token: RefCell<HeaderValue>,
 }
 
-/// An answer that is no error.
+/// A successful response.
 pub struct ApiResponse {
     pub status: StatusCode,
-    /// Where a long-running operation can be followed.
+    /// The address for polling a long-running operation.
     pub operation: Option<String>,
-    /// The other way to follow one: asked until it is no longer 202.
+    /// The other way to poll an operation: until this address no longer returns 202.
     pub location: Option<String>,
     pub retry_after: Option<Duration>,
     body: Vec<u8>,
 }
 
-/// Part of a log, and how long the whole is now, if the server says so.
+/// Part of a log, and the current length of the whole, if the server reports it.
 pub struct LogPiece {
     pub bytes: Vec<u8>,
     pub total: Option<u64>,
 }
 
-/// All that a list is asked for when a name is looked for.
+/// The only field that is needed to look for a name in a list.
 #[derive(Deserialize)]
 struct Named {
     name: String,
@@ -90,7 +90,7 @@ impl Client {
         &self.server.url
     }
 
-    /// What it is trusted by, as a file of this machine.
+    /// The file with the CA that the client trusts.
     pub fn ca_file(&self) -> &Path {
         &self.server.ca_file
     }
@@ -114,8 +114,8 @@ impl Client {
         }
     }
 
-    /// Whatever is there now, or nothing. Unlike [`Client::get`] it makes nothing: where the first use of a
-    /// workspace makes it, a look into one that is not there would be that use.
+    /// The resource, if it exists. Unlike [`Client::get`] it never creates anything: where workspaces are created on first
+    /// use, a GET in a missing workspace would be that use.
     pub async fn find<T: DeserializeOwned>(&self, route: &Route) -> CliResult<Option<T>> {
         if let Some(key) = workspace_of(route) {
             let (subscription, resource_group) =
@@ -133,22 +133,22 @@ impl Client {
         }
     }
 
-    /// As [`Client::find`], for what must be there.
+    /// Like [`Client::find`], for a resource that must exist.
     pub async fn found<T: DeserializeOwned>(&self, route: &Route) -> CliResult<T> {
         if let Some(found) = self.find(route).await? {
             return Ok(found);
         }
         let name = nearest::listing(route).map_or_else(String::new, |(_, name)| quoted(name));
-        let missing = Failure::not_found(format!("{name} is not there"));
+        let missing = Failure::not_found(format!("{name} does not exist"));
         Err(self.suggest(route, missing).await)
     }
 
-    /// Where a route is, for people.
+    /// The address of a route, for people.
     pub fn url_of(&self, route: &Route) -> String {
         self.url(route, &[])
     }
 
-    /// The items of a list, page by page, until there are enough of them.
+    /// The items of a list, page by page, until there are enough.
     pub async fn list<T: DeserializeOwned>(
         &self,
         route: &Route,
@@ -174,12 +174,12 @@ impl Client {
         Ok(items)
     }
 
-    /// A link that the server gave: the next page, or the state of an operation.
+    /// A link that the server returned: the next page, or the state of an operation.
     pub async fn follow(&self, link: &str) -> CliResult<ApiResponse> {
         let rest = link.strip_prefix(self.server.url.trim_end_matches('/'));
         if !rest.is_some_and(|rest| rest.starts_with('/')) {
             return Err(Failure::error(format!(
-                "the server at {} sent a link to {}; it is not followed, as our token would go there",
+                "the server at {} sent a link to {}; it is not followed, because that would send your token there",
                 self.server.url,
                 quoted(link)
             )));
@@ -214,7 +214,7 @@ impl Client {
         self.send(Method::DELETE, &url, None).await
     }
 
-    /// Adds the most similar name to a failure that a misspelt one may have caused.
+    /// Adds the most similar name to a failure that a misspelt name may have caused.
     pub async fn suggest(&self, route: &Route, failure: Failure) -> Failure {
         let Some((list, name)) = nearest::listing(route) else { return failure };
         // One page is cheap. A second failure would only hide the first.
@@ -235,7 +235,7 @@ impl Client {
         }
     }
 
-    /// The log at an address that is its own authorisation, from byte `from` on.
+    /// The log at a signed address, from byte `from` on.
     pub async fn log(&self, url: &str, from: u64) -> CliResult<LogPiece> {
         let range = format!("bytes={from}-");
         let request = || Ok(self.http.get(url).header(header::RANGE, &range));
@@ -249,7 +249,7 @@ impl Client {
         if !status.is_success() {
             return Err(refusal(status, &body));
         }
-        // A server may answer with the whole instead of the part.
+        // A server may return the whole instead of the requested range.
         let known = if status == StatusCode::PARTIAL_CONTENT { 0 } else { from };
         let known = usize::try_from(known).unwrap_or(usize::MAX).min(body.len());
         Ok(LogPiece { bytes: body[known..].to_vec(), total })
@@ -272,7 +272,7 @@ impl Client {
             Ok(with_body(request, body.clone()))
         };
         let mut response = self.paced(&method, attempt).await?;
-        // A stream may outlive its token: one new token, one more try.
+        // A stream may outlive its token: try once more with a new one.
         if response.status() == StatusCode::UNAUTHORIZED {
             self.renew_token().await?;
             response = self.paced(&method, attempt).await?;
@@ -280,7 +280,7 @@ impl Client {
         self.read_answer(response).await
     }
 
-    /// Sends a request, which is made anew for each try, and waits if the server says so.
+    /// Sends a request, which is built again for each try, and waits if the server asks for that.
     async fn paced(
         &self,
         method: &Method,
@@ -337,36 +337,36 @@ impl Client {
         Failure::error(text).hint(match self.server.dir {
             Some(_) => {
                 "another server may have taken its address: start the one that this key belongs to, \
-                 or name the right directory with --state-dir"
+                 or choose the right directory with --state-dir"
             }
-            None => "it may have been rotated or revoked: ask whoever gave it to you for a new one",
+            None => "it may have been rotated or revoked: ask an owner of the server for a new one",
         })
     }
 
     fn unreachable(&self, why: reqwest::Error) -> Failure {
         let url = &self.server.url;
-        // The address may hold a signature, and the error would repeat it.
+        // The address may contain a signature, which the error would repeat.
         let why = why.without_url();
         let start = match &self.server.dir {
             Some(dir) => format!("{} --state-dir {}", dir.start_command(), dir.root().display()),
             None => "muster serve, on its machine".to_owned(),
         };
         if why.is_timeout() {
-            let text = format!("the server at {url} did not answer in time");
+            let text = format!("the server at {url} did not respond in time");
             return Failure::error(text)
                 .passing()
-                .hint(format!("see what it says: MUSTER_LOG=info {start}"));
+                .hint(format!("look at its log: MUSTER_LOG=info {start}"));
         }
         let why = printable(&ErrorChain(&why).to_string());
         let text = format!("cannot reach the server at {url}: {why}");
-        // Not by type: the client library wraps its TLS library's errors, and shows neither.
+        // The type cannot be checked: the client library wraps the errors of its TLS library, and exposes neither.
         if why.contains("certificate") {
             return Failure::error(text).hint(format!(
-                "another server may have taken its address: start the right one again, \
+                "another server may have taken its address: restart the right one, \
                  {start}"
             ));
         }
-        let hint = format!("is it up? start it: {start}");
+        let hint = format!("is it running? start it: {start}");
         Failure::error(text).passing().hint(hint)
     }
 }
@@ -377,10 +377,10 @@ impl ApiResponse {
     }
 }
 
-/// Why there are no figures of a server.
+/// Why the figures of a server are not available.
 #[derive(Debug)]
 pub enum NoMetrics {
-    /// They are not for this key.
+    /// This key may not read them.
     NotAllowed(StatusCode),
     Failed(String),
 }
@@ -388,7 +388,7 @@ pub enum NoMetrics {
 impl fmt::Display for NoMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoMetrics::NotAllowed(status) => write!(f, "the server answered {status}"),
+            NoMetrics::NotAllowed(status) => write!(f, "the server returned {status}"),
             NoMetrics::Failed(why) => f.write_str(why),
         }
     }
@@ -414,12 +414,12 @@ fn no_metrics(why: reqwest::Error, within: Duration) -> NoMetrics {
 
 fn unanswered(why: reqwest::Error, within: Duration) -> String {
     match why.is_timeout() {
-        true => format!("no answer within {} ms", within.as_millis()),
+        true => format!("no response within {} ms", within.as_millis()),
         false => printable(&ErrorChain(&why.without_url()).to_string()),
     }
 }
 
-/// What the server answers whoever asks whether it is ready, which takes no token; else why it does not answer.
+/// The result of the server's readiness check, which needs no token; or why it does not respond.
 pub async fn readiness(server: &Server, within: Duration) -> Result<u16, String> {
     let http = http_client(server).map_err(|failure| failure.to_string())?;
     let url = format!("{}/readyz", server.url.trim_end_matches('/'));
@@ -427,7 +427,7 @@ pub async fn readiness(server: &Server, within: Duration) -> Result<u16, String>
     answer.map(|answer| answer.status().as_u16()).map_err(|why| unanswered(why, within))
 }
 
-/// The workspace that must be there for what is asked for to be there.
+/// The workspace that must exist for the requested resource to exist.
 fn workspace_of(route: &Route) -> Option<&WorkspaceKey> {
     match route {
         Route::Workspace(workspace)
@@ -440,12 +440,17 @@ fn workspace_of(route: &Route) -> Option<&WorkspaceKey> {
 fn http_client(server: &Server) -> CliResult<reqwest::Client> {
     let bad_ca = || {
         let path = server.ca_file.clone();
-        Failure::error(format!("{} is no CA certificate", path.display())).hint(match &server.dir {
-            Some(dir) => {
-                format!("start the server again: `{}` says how to repair it", dir.start_command())
-            }
-            None => "get it again from whoever runs the server".to_owned(),
-        })
+        Failure::error(format!("{} is not a CA certificate", path.display())).hint(
+            match &server.dir {
+                Some(dir) => {
+                    format!(
+                        "restart the server: `{}` explains how to repair it",
+                        dir.start_command()
+                    )
+                }
+                None => "get it again from the operator of the server".to_owned(),
+            },
+        )
     };
     let cas = reqwest::Certificate::from_pem_bundle(&server.ca_pem).map_err(|_| bad_ca())?;
     if cas.is_empty() {
@@ -462,7 +467,7 @@ fn http_client(server: &Server) -> CliResult<reqwest::Client> {
         .connect_timeout(CONNECT_WITHIN)
         .timeout(ANSWER_WITHIN);
     if let Some(port) = localhost_port(&server.url) {
-        // This name means this machine (RFC 6761); asking a resolver takes longer than the answer.
+        // This name always means this machine (RFC 6761), and a resolver would take longer than the request.
         let here = [
             SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
@@ -481,7 +486,7 @@ fn with_body(request: RequestBuilder, body: Option<String>) -> RequestBuilder {
         Some(body) if !body.is_empty() => {
             request.header(header::CONTENT_TYPE, "application/json").body(body)
         }
-        // Said explicitly: some servers want a length with every POST.
+        // Set explicitly: some servers require a length with every POST.
         Some(_) => request.header(header::CONTENT_LENGTH, 0),
         None => request,
     }
@@ -490,17 +495,17 @@ fn with_body(request: RequestBuilder, body: Option<String>) -> RequestBuilder {
 fn refusal(status: StatusCode, body: &[u8]) -> Failure {
     match from_json::<ErrorBody>(body) {
         Ok(body) => Failure::answered(status.as_u16(), &body.error),
-        Err(_) => Failure::error(format!("the server answered {status} and did not say why")),
+        Err(_) => Failure::error(format!("the server returned {status} without a reason")),
     }
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> CliResult<T> {
     from_json(body).map_err(|why| {
         Failure::error(format!(
-            "the server's answer is not understood: {}",
+            "cannot read the server's response: {}",
             printable(&why.to_string())
         ))
-        .hint("is the server of another version? `muster --version` says which this is")
+        .hint("does the server have another version? `muster --version` shows that of this program")
     })
 }
 
@@ -571,7 +576,7 @@ mod tests {
     #[test]
     fn an_answer_without_words_is_still_told() {
         let failure = refusal(StatusCode::BAD_GATEWAY, b"<html>");
-        assert_eq!(failure.to_string(), "the server answered 502 Bad Gateway and did not say why");
+        assert_eq!(failure.to_string(), "the server returned 502 Bad Gateway without a reason");
         let body = br#"{"error":{"code":"C","message":"m"}}"#;
         assert_eq!(refusal(StatusCode::CONFLICT, body).to_string(), "(C) m");
     }

@@ -1,8 +1,9 @@
-//! Copies of memory as fast as the machine makes them.
+//! Copies memory as fast as the machine can.
 //!
-//! Before version 2.40 glibc copies more than two kilobytes with `rep movsb`. AMD's processors do that at a twentieth of their
-//! speed where the target is not aligned, and what is in a TLS record never is: a fifth of what a server does while files go
-//! through it. Only a variable that a program starts with changes that, so a server starts itself once more, in its own place.
+//! Before version 2.40, glibc copies more than two kilobytes with `rep movsb`. AMD's processors do that at a twentieth of their
+//! speed if the target is not aligned, and the content of a TLS record never is: this would be a fifth of a server's work while
+//! files pass through it. Only an environment variable at the start of a program changes that, so a server executes itself
+//! once more.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,15 +11,15 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 const VARIABLE: &str = "GLIBC_TUNABLES";
-/// From how many bytes on `rep movsb` is used: never.
+/// The size from which `rep movsb` is used: never.
 const NEVER: &str = "glibc.cpu.x86_rep_movsb_threshold=4294967296";
 
-/// Returns if nothing is to be gained, or nothing can be done. Whoever has set the variable has decided.
-pub fn hurry() {
+/// Returns if there is nothing to gain or nothing can be done. If the variable is already set, its value is kept.
+pub fn use_fast_copies() {
     if std::env::var_os(VARIABLE).is_some() || !is_slow() {
         return;
     }
-    // By its name, which is what people see of it in a list of processes.
+    // Keeps the program's name, which is what users see in the process list.
     let Ok(program) = std::env::current_exe() else { return };
     let mut words = std::env::args_os();
     let mut again = Command::new(program);

@@ -1,4 +1,4 @@
-//! `muster datastore`: names of places where blobs are, with the words of `az ml datastore`.
+//! `muster datastore`: named storage locations, with the commands and flags of `az ml datastore`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::values;
 
 const HEADER: [&str; 4] = ["Name", "Container", "Account", "Default"];
 
-/// See where blobs are kept, and name other places
+/// Manage datastores: the storage locations of a workspace
 #[derive(Debug, Subcommand)]
 pub enum Command {
     List(ListArgs),
@@ -34,11 +34,11 @@ pub enum Command {
     Delete(DeleteArgs),
 }
 
-/// List the datastores of a workspace, its own two first
+/// List the datastores of a workspace, its two default ones first
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// At most so many
+    /// Maximum number of results
     #[arg(short = 'r', long, value_name = "COUNT", value_parser = values::at_least_one,
           allow_negative_numbers = true)]
     max_results: Option<u32>,
@@ -60,21 +60,22 @@ pub struct ShowArgs {
     scope: Scope,
 }
 
-/// Name a container of this server, which is made if it is not there; or one of an account elsewhere
+/// Create a datastore for a container of this server, or of an external storage account
 ///
-/// An account elsewhere, with the key or the token that opens it, is described in a file.
+/// A container of this server is created if it does not exist. An external account, with its key or token, is described in
+/// a file.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: a datastore of that name is replaced.")]
+#[command(after_help = "Mutating: replaces an existing datastore with that name.")]
 pub struct CreateArgs {
     #[command(flatten)]
     name: MaybeName<names::NewDatastore>,
-    /// A YAML file with the fields of Azure's schema azureBlob, or - for the standard input; flags go first
+    /// YAML file with the fields of Azure's schema azureBlob, or - for standard input; flags override it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The container: small letters, digits and hyphens; its name is its own on the whole server
+    /// Container: lower-case letters, digits and hyphens; its name is unique on the server
     #[arg(long, value_name = "NAME", value_parser = values::name, required_unless_present = "file")]
     container_name: Option<String>,
-    /// What it is for
+    /// Description
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// Tags, as KEY=VALUE
@@ -90,15 +91,15 @@ pub struct CreateArgs {
     scope: Scope,
 }
 
-/// Change a datastore: what it says about itself, where it leads, or what opens it
+/// Update the description, location or credentials of a datastore
 ///
-/// Whatever is not given stays.
+/// Values that are not given are kept.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: whoever uses that name finds what it leads to then.")]
+#[command(after_help = "Mutating: everything that uses the datastore uses the new location.")]
 pub struct UpdateArgs {
     #[command(flatten)]
     name: MaybeName<names::NewDatastore>,
-    /// A YAML file with the fields of Azure's schema azureBlob, or - for the standard input
+    /// YAML file with the fields of Azure's schema azureBlob, or - for standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -111,13 +112,13 @@ pub struct UpdateArgs {
     scope: Scope,
 }
 
-/// Forget a datastore; what is in its container stays
+/// Delete a datastore; the content of its container is kept
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Destructive: whoever uses that name finds nothing there.")]
+#[command(after_help = "Destructive: everything that uses the datastore stops working.")]
 pub struct DeleteArgs {
     #[command(flatten)]
     name: Name<names::Datastore>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -145,7 +146,7 @@ const FIELDS: &[Field] = &[
     field("resourceGroup", Kind::Shown),
 ];
 
-/// As `az ml` prints it.
+/// The fields that `az ml` prints.
 #[derive(Debug, Serialize)]
 struct Datastore {
     account_name: Option<String>,
@@ -243,21 +244,21 @@ async fn create(args: &CreateArgs) -> CliResult {
 
 fn named(document: &Fields) -> CliResult<Box<str>> {
     let name = text(document, "name").ok_or_else(|| {
-        Failure::refused("a name is not given").hint("give --name, or name in the file")
+        Failure::refused("no name is given").hint("use --name, or add name to the file")
     })?;
     let name = values::name(&name).map_err(|why| Failure::refused(format!("name: {why}")))?;
     Ok(name.into())
 }
 
-/// The request that a document is. `kept` is what opens it now.
+/// The request for a document. `kept` are the current credentials.
 fn body_of(document: &Fields, kept: Option<Secrets>) -> CliResult<String> {
     if let Some(kind) = text(document, "type").filter(|kind| kind != "azure_blob") {
-        return Err(Failure::refused(format!("type is {}; give azure_blob", quoted(&kind)))
-            .hint("other kinds of storage are not known here"));
+        return Err(Failure::refused(format!("type is {}; use azure_blob", quoted(&kind)))
+            .hint("other kinds of storage are not supported"));
     }
     let container = text(document, "container_name").ok_or_else(|| {
-        Failure::refused("a container is not given")
-            .hint("give --container-name, or container_name in the file")
+        Failure::refused("no container is given")
+            .hint("use --container-name, or add container_name to the file")
     })?;
     let credentials = document.get("credentials").and_then(Value::as_object);
     let secret = |name: &str| credentials.and_then(|credentials| text(credentials, name));
@@ -316,7 +317,7 @@ async fn update(args: &UpdateArgs) -> CliResult {
     });
     document.extend(filed);
     args.edits.apply(&mut document, FIELDS)?;
-    // What opens it is not shown, and would be lost.
+    // The credentials are not displayed, so they would be lost.
     let kept = match is_closed {
         true => None,
         false => {
@@ -345,9 +346,9 @@ async fn delete(args: &DeleteArgs) -> CliResult {
     }
     if client.delete(&route).await?.status == StatusCode::NO_CONTENT {
         let missing = Failure::not_found(format!("there is no {thing}"));
-        return Err(missing.hint("`muster datastore list` shows what there is"));
+        return Err(missing.hint("list the datastores with `muster datastore list`"));
     }
-    output::say(&format!("{thing} is gone; what is in its container stays"));
+    output::say(&format!("deleted {thing}; the content of its container is kept"));
     Ok(())
 }
 
@@ -357,5 +358,5 @@ fn show(found: DatastoreResource, print: &Print) -> CliResult {
 }
 
 fn print_table(found: &[Datastore]) -> CliResult {
-    output::table(&HEADER, found.iter().map(Datastore::row).collect(), "there are no datastores")
+    output::table(&HEADER, found.iter().map(Datastore::row).collect(), "no datastores")
 }

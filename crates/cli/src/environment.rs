@@ -1,5 +1,5 @@
-//! Environments that a document describes on the spot, of jobs, components or their own: read, and made as azure-ai-ml
-//! makes them, so that who makes the same with either client makes it once.
+//! Inline environments of jobs and components, and environments of their own files. They are parsed and named as azure-ai-ml
+//! does it, so that the same environment is created only once, with either client.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::document::reader::{self, Reader, Source};
 use crate::failure::{CliResult, Failure, quoted};
 use crate::upload::{self, Local};
 
-/// What azure-ai-ml calls environments that nobody gave a name.
+/// azure-ai-ml's name for environments without a name.
 pub const NAMELESS: &str = "CliV2AnonymousEnvironment";
 
 const FIELDS: &[&str] = &[
@@ -48,7 +48,7 @@ pub struct Described {
     image: Option<String>,
     conda: Option<Conda>,
     build: Option<Context>,
-    /// As it stands there, and as it is sent.
+    /// The text in the document, and the text that is sent.
     inference: Option<(Node, Json)>,
     /// The other fields.
     about: AssetProperties,
@@ -77,7 +77,7 @@ enum ContextSource {
 }
 
 impl Described {
-    /// `path`: what leads to it in the document, or nothing if it is all of it.
+    /// `path` is the path of the environment in the document; empty if it is the whole document.
     pub fn read(source: &Source, path: &str, node: &Node) -> CliResult<Described> {
         let said = Reader::of(source, path, node, FIELDS)?;
         let (image, build) = (said.text("image")?, context(&said)?);
@@ -85,11 +85,12 @@ impl Described {
             let place = reader::place(source, node.place);
             let what = if path.is_empty() { "the environment" } else { path };
             let text = match image.is_some() {
-                true => format!("{place}{what} has an image and a build; keep one of them"),
+                true => format!("{place}{what} has both an image and a build; keep one of them"),
                 false => format!("{place}{what} has neither image nor build"),
             };
-            return Err(Failure::refused(text)
-                .hint("give 'image: …' or 'build: {path: …}'; a conda_file is put on top of it"));
+            return Err(Failure::refused(text).hint(
+                "use 'image: …' or 'build: {path: …}'; a conda_file can be added to either",
+            ));
         }
         let conda = said.get("conda_file").map(|node| match &node.value {
             Value::Text(text) => Ok(Conda::File { path: local(&said, text), at: node.place }),
@@ -120,7 +121,7 @@ impl Described {
         })
     }
 
-    /// With the place in the file where it stands, if it is known.
+    /// Errors name the place in the file, if it is known.
     fn place(&self, at: (usize, usize)) -> String {
         let source = Source { name: self.file.clone(), folder: Path::new(".").to_owned() };
         reader::place(&source, at)
@@ -173,14 +174,14 @@ fn inference(said: &Reader<'_>) -> CliResult<Option<(Node, Json)>> {
     Ok(Some((node.clone(), Json::Object(sent))))
 }
 
-/// An environment as it is sent.
+/// An environment in the form that is sent.
 pub struct Settled {
     pub properties: AssetProperties,
-    /// What azure-ai-ml calls the same if nobody gave it a name.
+    /// azure-ai-ml's hash, which is the version of an environment without a name.
     pub version: String,
 }
 
-/// `is_dry`: a build context that is here is not sent.
+/// With `is_dry`, a local build context is not uploaded.
 pub async fn settle(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -223,7 +224,7 @@ pub async fn settle(
     Ok(Settled { properties, version: upload::of_text(&known) })
 }
 
-/// Where a build context is, now that it is there.
+/// The address of a build context, once it is uploaded.
 async fn sent(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -242,13 +243,13 @@ async fn sent(
     Ok(format!("{}/", sent.url()))
 }
 
-/// `one` between all letters of the other's hash: a slip of azure-ai-ml's that is kept.
+/// `one` between all letters of the other's hash: this reproduces a bug of azure-ai-ml.
 fn woven(one: &str, other: &str) -> String {
     let other = upload::of_text(other);
     other.chars().map(String::from).collect::<Vec<_>>().join(one)
 }
 
-/// The id of one without a name, and its version. It is made, unless nothing is to be.
+/// The id and version of an environment without a name. It is created, unless this is a dry run.
 pub async fn nameless(
     client: &Client,
     workspace: &WorkspaceKey,
@@ -269,7 +270,7 @@ pub async fn nameless(
     Ok((made.id, version))
 }
 
-/// A document that is no file any more, as a file would have it; where it stood is not known.
+/// Parses a JSON document as if it came from a file; places in it are not known.
 pub fn of_fields(fields: &Map<String, Json>, folder: &Path, path: &str) -> CliResult<Described> {
     let source = Source { name: String::new(), folder: folder.to_owned() };
     let text = Json::Object(fields.clone()).to_string();
@@ -283,7 +284,7 @@ pub fn of_fields(fields: &Map<String, Json>, folder: &Path, path: &str) -> CliRe
 mod tests {
     use super::*;
 
-    /// As azure-ai-ml 1.35.2 calls the same environments.
+    /// The names that azure-ai-ml 1.35.2 gives to the same environments.
     #[test]
     fn an_environment_without_a_name_is_called_as_azure_ai_ml_calls_it() {
         let of = |image: &str, conda: &str| upload::of_text(&woven(&upload::of_text(image), conda));
@@ -317,7 +318,7 @@ mod tests {
             json!({"image": "i", "conda_file": conda, "inference_config": config, "os_type": "Linux"}),
         );
         let found = found.unwrap();
-        // Made with azure-ai-ml's dump_yaml(sort_keys=True).
+        // Generated with azure-ai-ml's dump_yaml(sort_keys=True).
         let wanted = "channels:\n- conda-forge\ndependencies:\n- python=3.10\n- pip:\n  - --pre\n  \
                       - torch[cpu]==2.1; python_version<'3.12'\nempty: {}\nname: x\nnone: []\nvariables:\n  \
                       A: '1'\n  B: 'yes'\n";
@@ -327,7 +328,7 @@ mod tests {
             (json!({}), "the environment has neither image nor build"),
             (
                 json!({"image": "i", "build": {"path": "."}}),
-                "the environment has an image and a build",
+                "the environment has both an image and a build",
             ),
             (json!({"image": "i", "os_type": "windows"}), "os_type is 'windows'; give linux"),
             (json!({"image": "i", "conda_file": ["x"]}), "conda_file is a list; give a file"),

@@ -1,4 +1,4 @@
-//! `muster group`: resource groups, with the words of `az group`.
+//! `muster group`: resource groups, with the commands and flags of `az group`.
 
 mod delete;
 mod wait;
@@ -24,7 +24,7 @@ use crate::values;
 const HEADER: [&str; 3] = ["Name", "Location", "Status"];
 const FIELDS: &[Field] = &[field("tags", Kind::Texts)];
 
-/// Make resource groups, look at them, change and delete them
+/// Manage resource groups
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Create(CreateArgs),
@@ -36,14 +36,14 @@ pub enum Command {
     Delete(delete::Args),
 }
 
-/// Make a resource group, or give one that is there these tags
+/// Create a resource group, or set the tags of an existing one
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: workspaces can be made in it from then on.")]
+#[command(after_help = "Mutating: workspaces can then be created in it.")]
 pub struct CreateArgs {
-    /// The region; it does not say where workspaces in it are [default: as configured]
+    /// Region; its workspaces can be in other regions [default: as configured]
     #[arg(short, long, value_name = "REGION", value_parser = values::name, add = complete::locations())]
     location: Option<String>,
-    /// All tags, as key=value key=value …; without the flag there are none
+    /// Tags, which replace all existing ones, as key=value key=value … [default: none]
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
     #[command(flatten)]
@@ -54,11 +54,11 @@ pub struct CreateArgs {
     target: Target,
 }
 
-/// List the resource groups of the subscription
+/// List the resource groups of a subscription
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// Only those with this tag, as KEY or KEY=VALUE
+    /// List only groups with this tag, as KEY or KEY=VALUE
     #[arg(long, value_name = "KEY[=VALUE]")]
     tag: Option<String>,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub struct ShowArgs {
     target: Target,
 }
 
-/// Say whether there is a resource group of this name: true or false
+/// Check whether a resource group exists: prints true or false
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ExistsArgs {
@@ -87,11 +87,11 @@ pub struct ExistsArgs {
     target: Target,
 }
 
-/// Change the tags of a resource group
+/// Update the tags of a resource group
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: changes what is said about it, not what is in it.")]
+#[command(after_help = "Mutating: changes the tags of the group, not its content.")]
 pub struct UpdateArgs {
-    /// All tags, as key=value key=value …; '' removes them
+    /// Tags, which replace all existing ones, as key=value key=value …; '' removes all
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub struct UpdateArgs {
     target: Target,
 }
 
-/// Which group a command is about.
+/// The resource group that a command acts on.
 #[derive(Debug, clap::Args)]
 struct Target {
     #[command(flatten)]
@@ -119,7 +119,7 @@ impl Target {
         Ok(Route::Manager(Manager::ResourceGroup { subscription, name }))
     }
 
-    /// For a command that changes it: a forgotten variable or default may lead elsewhere.
+    /// For a command that changes the group; it also prints the subscription, which may come from a forgotten default.
     fn route_to_change(&self) -> CliResult<Route> {
         output::say(&format!("in subscription {}", quoted(&self.scope.id()?)));
         self.route()
@@ -144,7 +144,7 @@ pub async fn run(command: Command) -> CliResult {
 
 async fn create(args: &CreateArgs) -> CliResult {
     let location = Setting::Location.value(args.location.as_deref())?.ok_or_else(|| {
-        Failure::refused("a resource group has a region, and none is given or configured")
+        Failure::refused("a resource group needs a region, and none is given or configured")
             .hint("add --location, for example --location eastus")
     })?;
     let tags = args.tags.as_deref().map(values::tags).transpose()?.unwrap_or_default();
@@ -189,7 +189,7 @@ async fn exists(args: &ExistsArgs) -> CliResult {
 
 async fn update(args: &UpdateArgs) -> CliResult {
     if args.tags.is_some() && args.edits.sets("tags") {
-        return Err(Failure::refused("tags are given by --set and by --tags; give them once"));
+        return Err(Failure::refused("tags are given by both --set and --tags; give them once"));
     }
     let given = args.tags.as_deref().map(values::tags).transpose()?;
     let route = args.target.route_to_change()?;
@@ -217,6 +217,6 @@ fn print_table(groups: &[ResourceGroup]) -> CliResult {
         let state = group.properties.provisioning_state.clone();
         vec![group.name.clone(), group.location.clone(), state]
     };
-    let nothing = "there are no resource groups yet; `muster group create` makes one";
+    let nothing = "no resource groups; create one with `muster group create`";
     output::table(&HEADER, groups.iter().map(row).collect(), nothing)
 }

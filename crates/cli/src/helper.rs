@@ -1,4 +1,4 @@
-//! `muster helper`: makes the sandboxes of nodes on this machine. Started by a server, never by hand.
+//! `muster helper`: creates the sandboxes of nodes on this host. A server starts it; users do not.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -7,41 +7,41 @@ use muster_sandbox::helper::{HelperConfig, serve};
 
 use crate::failure::{CliResult, Failure};
 
-/// Make the walls of this machine's nodes, as a server asks on the standard input
+/// Create the sandboxes of this host's nodes, as a server requests on standard input
 #[derive(Debug, clap::Args)]
 #[command(
     hide = true,
-    after_help = "Mutating: makes namespaces, cgroups, mounts and network devices, for its own nodes only."
+    after_help = "Mutating: creates namespaces, cgroups, mounts and network devices, for its own nodes only."
 )]
 pub struct Args {
-    /// Tells what is ours from what other servers made
+    /// Distinguishes this server's objects from those of other servers
     #[arg(long)]
     instance: String,
-    /// Holds a folder per node
+    /// Folder that contains a folder per node
     #[arg(long, value_name = "DIR")]
     nodes: PathBuf,
-    /// Holds a folder per node, with the socket that leads to the server
+    /// Folder that contains a folder per node, with the socket that leads to the server
     #[arg(long, value_name = "DIR")]
     relays: PathBuf,
-    /// Where the logs of nodes that are gone are kept
+    /// Folder for the logs of deleted nodes
     #[arg(long, value_name = "DIR")]
     logs: PathBuf,
     /// The `muster` program that nodes run
     #[arg(long, value_name = "FILE")]
     binary: PathBuf,
-    /// The only certificates that the server may be signed by
+    /// File with the CA certificates to trust for the server
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
-    /// The same with the public ones, for programs in jobs
+    /// The same including public CAs, for programs in jobs
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    /// What of the machine nodes see beside the usual, read-only
+    /// Additional folder of the host that nodes can read
     #[arg(long, value_name = "DIR")]
     show: Vec<PathBuf>,
-    /// Python environments that the server has built, which nodes see
+    /// Folder with the Python environments that the server has built, which nodes can read
     #[arg(long, value_name = "DIR")]
     environments: Option<PathBuf>,
-    /// Use nothing of others than this user's, who has fewer rights than we have
+    /// Use only files of this user, who has fewer permissions than this process
     #[arg(long, value_name = "UID")]
     owner: Option<u32>,
 }

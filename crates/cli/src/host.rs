@@ -1,4 +1,4 @@
-//! `muster host`: the machines that nodes are made on.
+//! `muster host`: the hosts on which nodes run.
 
 use clap::Subcommand;
 use muster_core::model::Scope as Place;
@@ -20,9 +20,9 @@ use crate::server_location::StateDirArg;
 use crate::values;
 
 const HEADER: [&str; 9] =
-    ["Name", "State", "Cores", "Used", "Memory", "Used", "GPUs", "Nodes", "Pool"];
+    ["Name", "State", "Cores", "Used", "Memory", "Used", "GPUs", "Nodes", "Scope"];
 
-/// See the machines that nodes are made on, add others, and take them out of service
+/// Manage the hosts on which nodes run
 #[derive(Debug, Subcommand)]
 pub enum Command {
     List(ListArgs),
@@ -34,7 +34,7 @@ pub enum Command {
     Remove(RemoveArgs),
 }
 
-/// List all hosts, with what they have and what nodes take of it
+/// List all hosts, with their capacity and how much of it nodes use
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
@@ -52,25 +52,25 @@ pub struct ShowArgs {
     target: Target,
 }
 
-/// Print a token with which another machine can join, once
+/// Create a join token, with which another machine can join once
 ///
-/// It then makes nodes for everybody, or only for those that --compute or --scope names. Run the printed
-/// command there.
+/// Nodes of all computes can then run on that host, or only those that --compute or --scope selects. Run the printed command
+/// on the other machine.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Mutating, exposes: whoever has the printed token can add a machine, and jobs run on it."
+    after_help = "Mutating, exposes: anyone with the printed token can add a machine on which jobs run."
 )]
 pub struct TokenArgs {
-    /// Only a machine of this name may use it
+    /// Only a machine with this name may use the token
     #[arg(long, value_name = "HOST", value_parser = values::name)]
     name: Option<String>,
-    /// It takes nodes of this compute only
+    /// Accept only nodes of this compute
     #[arg(long, value_name = "NAME", value_parser = values::compute, add = complete::computes())]
     compute: Option<String>,
-    /// It takes nodes of what is there only: the id of a subscription, resource group, workspace or compute
+    /// Accept only nodes in this scope: the id of a subscription, resource group, workspace or compute
     #[arg(long, value_name = "ID", value_parser = place, conflicts_with = "compute")]
     scope: Option<Place>,
-    /// For how long it is good [default: 1h]
+    /// How long the token is valid [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     expires_in: Option<Span>,
     #[command(flatten)]
@@ -81,9 +81,9 @@ pub struct TokenArgs {
     print: Print,
 }
 
-/// Put nothing new on a host: no nodes, and no jobs on those that it has
+/// Cordon a host: no new nodes, and no new jobs on its existing nodes
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: what runs there goes on; `muster host uncordon` opens it again.")]
+#[command(after_help = "Mutating: running jobs continue; `muster host uncordon` undoes it.")]
 pub struct CordonArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -91,9 +91,9 @@ pub struct CordonArgs {
     target: Target,
 }
 
-/// Open a host that was cordoned or drained
+/// Uncordon a host that was cordoned or drained
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating, costs money: nodes can be made there again.")]
+#[command(after_help = "Mutating, costs money: nodes can be created there again.")]
 pub struct UncordonArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -101,9 +101,9 @@ pub struct UncordonArgs {
     target: Target,
 }
 
-/// Empty a host: idle nodes go at once, others after their jobs
+/// Drain a host: idle nodes are deleted at once, others after their jobs
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: what runs there goes on to its end; nothing new starts.")]
+#[command(after_help = "Mutating: running jobs continue until they end; no new ones start.")]
 pub struct DrainArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -111,16 +111,16 @@ pub struct DrainArgs {
     target: Target,
 }
 
-/// Remove a host that has no nodes; its key is void at once
+/// Remove a host without nodes and revoke its key
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Destructive: with --force, what runs there is given up and tried again elsewhere."
+    after_help = "Destructive: with --force, its running jobs are abandoned and start again elsewhere."
 )]
 pub struct RemoveArgs {
-    /// Also if it has nodes: their jobs start elsewhere once their leases have surely ended
+    /// Remove the host even if it has nodes; their jobs start elsewhere once their leases have ended
     #[arg(long)]
     force: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -139,7 +139,7 @@ struct Target {
     print: Print,
 }
 
-/// The host as it is printed.
+/// The host in the form that is printed.
 #[derive(Debug, Serialize)]
 struct Host {
     name: String,
@@ -182,7 +182,7 @@ impl Host {
     }
 
     fn row(&self) -> Vec<String> {
-        let pool = if self.pool == "/" { "all".to_owned() } else { self.pool.clone() };
+        let scope = if self.pool == "/" { "all".to_owned() } else { self.pool.clone() };
         let over_commit = self.over_commit.then_some("over-commit");
         let weak = (!self.not_enforced.is_empty()).then_some("not all enforced");
         let state = [Some(self.state.as_str()), over_commit, weak];
@@ -196,7 +196,7 @@ impl Host {
             gigabytes(self.memory_mb_used),
             self.gpus.to_string(),
             self.nodes.to_string(),
-            pool,
+            scope,
         ]
     }
 }
@@ -281,12 +281,14 @@ async fn token(args: &TokenArgs) -> CliResult {
     let made: TokenDocument = client.post_body(&route, body).await?.document()?;
     if is_loopback(&made.command) {
         output::say(&format!(
-            "warning: the server listens on {} only, where no other machine can reach it; start it again with \
+            "warning: the server listens only on {}, which other machines cannot reach; restart it with \
              --listen ADDRESS:PORT, such as --listen 0.0.0.0:7443, and --trusted-users",
             client.server_url()
         ));
     }
-    output::say("the token is shown this once, and is good once; on the other machine, run:");
+    output::say(
+        "the token is shown only once and can be used only once; on the other machine, run:",
+    );
     if !args.print.is_for_people() {
         output::say(&format!("  {}", made.command));
     }
@@ -305,7 +307,7 @@ async fn remove(args: &RemoveArgs) -> CliResult {
     }
     if !args.yes {
         let thing = format!("host {}", quoted(&target.name));
-        let with = if args.force { " and give up what runs there" } else { "" };
+        let with = if args.force { " and abandon its running jobs" } else { "" };
         confirm(&format!("remove {thing}{with}"), &thing)?;
     }
     match args.force {
@@ -314,7 +316,7 @@ async fn remove(args: &RemoveArgs) -> CliResult {
     }
 }
 
-/// Whether the address in a command is one that leads other machines to themselves.
+/// Whether the address in a command would lead other machines to themselves.
 fn is_loopback(command: &str) -> bool {
     let address = command.split_whitespace().find_map(|word| word.strip_prefix("https://"));
     let host = address.and_then(|address| address.rsplit_once(':')).map_or("", |(host, _)| host);
@@ -330,7 +332,6 @@ fn place(text: &str) -> Result<Place, String> {
 }
 
 fn print_table(hosts: &[Host]) -> CliResult {
-    let nothing =
-        "there are no hosts; the server's own machine is one as soon as it has been measured";
+    let nothing = "no hosts; the server's own machine becomes one as soon as it has been measured";
     output::table(&HEADER, hosts.iter().map(Host::row).collect(), nothing)
 }

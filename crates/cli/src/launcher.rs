@@ -1,7 +1,8 @@
-//! Whoever has root, when the server has not: starts a helper each time the server calls, and does nothing else.
+//! The root process for a server that does not run as root: it starts a helper each time the server calls, and does nothing
+//! else.
 //!
-//! It runs by itself under systemd (`muster launcher`), or as what remains of a `muster up` that root started: the server
-//! is then its child, and another user.
+//! It runs by itself under systemd (`muster launcher`), or as the remaining process of a `muster up` that root started: the
+//! server is then its child and runs as another user.
 
 use std::ffi::OsString;
 use std::io;
@@ -27,39 +28,39 @@ use uzers::os::unix::UserExt as _;
 use crate::failure::{CliResult, Failure, quoted};
 use crate::server_location::StateDirArg;
 
-/// Nodes that root makes for somebody else are not kept where that one could exchange them for something else.
+/// Nodes that root creates for another user are not stored where that user could replace them.
 const NODES: &str = "/var/lib/muster-nodes";
-/// Followed by the keeper's process and an ending.
+/// Followed by the launcher's process id and an extension.
 const SOCKETS: &str = "/run/muster-helper-";
-/// More calls than one at a time are a mistake.
+/// More than one call at a time is a mistake.
 const CALLS_WAITING: i32 = 4;
 
-/// Make the sandboxes of nodes for a server that runs as somebody else
+/// Create the sandboxes of nodes for a server that does not run as root
 ///
-/// It needs root, listens on a socket that only that user may call, and starts a helper for each call. See
+/// It runs as root, listens on a socket that only the server's user may call, and starts a helper for each call. See
 /// packaging/muster-helper.service.
 #[derive(Debug, clap::Args)]
-#[command(hide = true, after_help = "Mutating: starts helpers, which make and remove nodes.")]
+#[command(hide = true, after_help = "Mutating: starts helpers, which create and delete nodes.")]
 pub struct Args {
     #[command(flatten)]
     place: StateDirArg,
-    /// Who the server runs as: a name or a number
+    /// User that the server runs as: a name or an id
     #[arg(long, value_name = "NAME")]
     user: String,
-    /// The socket to listen on
+    /// Socket to listen on
     #[arg(long, value_name = "PATH")]
     listen: PathBuf,
-    /// Holds the nodes; nobody but root may write there
+    /// Folder for the nodes; only root may write to it
     #[arg(long, value_name = "DIR", default_value = NODES)]
     nodes: PathBuf,
-    /// What of the machine nodes see beside the usual, read-only
+    /// Additional folder of the host that nodes can read
     #[arg(long, value_name = "DIR")]
     show: Vec<PathBuf>,
 }
 
 pub fn run(args: Args) -> CliResult {
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::refused("only root can make sandboxes for another user; use sudo"));
+        return Err(Failure::refused("only root can create sandboxes for another user; use sudo"));
     }
     let account = Account::find(&args.user)?;
     let service = Service {
@@ -86,13 +87,13 @@ impl Account {
     pub fn find(text: &str) -> CliResult<Account> {
         let by_number = text.parse().ok().map(|uid: u32| {
             let known = uzers::get_user_by_uid(uid);
-            // A container may run as a number that nobody gave a name.
+            // A container may run as a user id without a name.
             known.unwrap_or_else(|| uzers::User::new(uid, text, uid))
         });
         let user = by_number.or_else(|| uzers::get_user_by_name(text)).ok_or_else(|| {
             let name = quoted(text);
             Failure::refused(format!(
-                "there is no user {name} on this machine; create one, or name another"
+                "there is no user {name} on this machine; create it, or choose another"
             ))
         })?;
         Ok(Account {
@@ -104,7 +105,7 @@ impl Account {
     }
 }
 
-/// What a helper is started with.
+/// The arguments of a helper.
 struct Service {
     state_dir: StateDir,
     owner: u32,
@@ -113,7 +114,7 @@ struct Service {
 }
 
 impl Service {
-    /// Only now, as the server has made its folder by the time that it calls.
+    /// Evaluated late, because the server has created its folder by the time it calls.
     fn command(&self) -> io::Result<Vec<OsString>> {
         let instance = self.state_dir.instance();
         let folder = self.nodes.join(&instance);
@@ -121,7 +122,7 @@ impl Service {
         let found = std::fs::symlink_metadata(&self.nodes)?;
         if found.uid() != 0 || !found.is_dir() || found.mode() & 0o022 != 0 {
             let message = format!(
-                "{} must be a folder of root's that nobody else may write to",
+                "{} must be a folder that belongs to root and that only root can write to",
                 self.nodes.display()
             );
             return Err(io::Error::other(message));
@@ -141,7 +142,7 @@ impl Service {
     }
 }
 
-/// Where the server calls.
+/// The socket that the server calls.
 struct Door {
     listener: AsyncFd<OwnedFd>,
     path: PathBuf,
@@ -163,7 +164,7 @@ impl Door {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
             std::os::unix::fs::chown(path, Some(account.uid), None)?;
             listen(&listener, CALLS_WAITING)?;
-            // SAFETY: it is one descriptor, open until it is dropped and always the same one.
+            // SAFETY: the listener is one descriptor, which stays open and unchanged until it is dropped.
             let listener = unsafe { AsyncFd::register(listener) };
             listener.map_err(io::Error::from)
         };
@@ -171,7 +172,7 @@ impl Door {
         Ok(Door { listener, path: path.to_owned(), owner: account.uid })
     }
 
-    /// The next call of the server's user, or of root.
+    /// The next call from the server's user or root.
     async fn called(&self) -> io::Result<OwnedFd> {
         loop {
             let mut ready = self.listener.readable().await?;
@@ -184,7 +185,7 @@ impl Door {
             if caller == self.owner || caller == 0 {
                 return Ok(call);
             }
-            tracing::warn!(caller, "somebody else called; only the server may");
+            tracing::warn!(caller, "refused a call from another user; only the server may call");
         }
     }
 }
@@ -195,13 +196,13 @@ impl Drop for Door {
     }
 }
 
-/// Serves calls until it is told to end, or the server that it started has.
+/// Serves calls until it is asked to stop, or the server that it started has ended.
 async fn keep(
     door: Door,
     service: Service,
     mut server: Option<Child>,
 ) -> CliResult<Option<ExitStatus>> {
-    let failed = |why: io::Error| Failure::error(format!("cannot keep the helper: {why}"));
+    let failed = |why: io::Error| Failure::error(format!("cannot run the launcher: {why}"));
     let mut helper: Option<Child> = None;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
@@ -209,7 +210,7 @@ async fn keep(
     loop {
         let heard = tokio::select! {
             call = door.called() => {
-                // One helper at a time: whoever calls again has given up on the last one.
+                // One helper at a time: a server that calls again has given up on the last one.
                 if let Some(mut old) = helper.take() {
                     let _ = old.kill().await;
                 }
@@ -225,8 +226,8 @@ async fn keep(
             _ = hangup.recv() => Signal::HUP,
         };
         match server.as_ref().and_then(Child::id) {
-            // It ends when the server has.
-            Some(pid) => tell(pid, heard),
+            // The launcher ends when the server has.
+            Some(pid) => signal_process(pid, heard),
             None if heard == Signal::HUP => {}
             None => return Ok(None),
         }
@@ -240,7 +241,7 @@ async fn ended(server: &mut Option<Child>) -> io::Result<ExitStatus> {
     }
 }
 
-fn tell(pid: u32, signal: Signal) {
+fn signal_process(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = rustix::process::kill_process(pid, signal);
     }
@@ -255,7 +256,8 @@ fn start(service: &Service, call: OwnedFd) -> io::Result<Child> {
         .spawn()
 }
 
-/// Starts this very command again as another user, and keeps what needs root. Returns what it ended with.
+/// Starts the same command again as another user, and keeps the root parts in this process. Returns the exit code of the
+/// server.
 pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> CliResult<ExitStatus> {
     check_state_dir(account, state_dir)?;
     remove_stale_sockets();
@@ -268,7 +270,7 @@ pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> CliRes
     };
     crate::block_on(async {
         let door = Door::open(&socket, account)?;
-        // By this name it can be run whoever may look into the folders on the way to it.
+        // By this name it can be executed even if the user may not read the folders above it.
         let mut command = std::process::Command::new("/proc/self/exe");
         command
             .arg0("muster")
@@ -282,10 +284,10 @@ pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> CliRes
             .env_remove("XDG_STATE_HOME")
             .gid(account.gid)
             .uid(account.uid);
-        // SAFETY: one call of the kernel, in a child that is a copy of one thread.
+        // SAFETY: one system call, in a child that is a copy of one thread.
         unsafe {
             command.pre_exec(|| {
-                // Whoever kills us means the server.
+                // If the launcher is killed, the server is meant.
                 Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?)
             });
         }
@@ -299,7 +301,7 @@ pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> CliRes
     })
 }
 
-/// A keeper that was killed left its own behind; nobody else's name begins like this.
+/// A launcher that was killed leaves its socket behind; no other program uses this prefix.
 fn remove_stale_sockets() {
     for entry in std::fs::read_dir("/run").into_iter().flatten().flatten() {
         let path = entry.path();
@@ -311,19 +313,19 @@ fn remove_stale_sockets() {
     }
 }
 
-/// What root made before cannot be used by anybody else.
+/// Another user cannot use what root has created before.
 fn check_state_dir(account: &Account, path: &Path) -> CliResult {
     match std::fs::metadata(path) {
         Ok(found) if found.uid() != account.uid => Err(Failure::refused(format!(
-            "the state directory {} belongs to user {}, and the server is to run as {}; hand it over (chown -R {} {}), \
-             name another with --state-dir, or say --user root",
+            "the state directory {} belongs to user {}, but the server is to run as {}; change its owner (chown -R {} {}), \
+             choose another with --state-dir, or add --user root",
             path.display(),
             found.uid(),
             account.name,
             account.name,
             path.display(),
         ))),
-        // Where it cannot be made, the server itself says so.
+        // If it cannot be created, the server itself reports that.
         _ => Ok(()),
     }
 }

@@ -158,7 +158,7 @@ pub fn main() -> ExitCode {
     let command = Cli::parse().command;
     match command {
         // A server reads its configuration before it sets up logging.
-        Command::Up(_) | Command::Serve(_) => copies::hurry(),
+        Command::Up(_) | Command::Serve(_) => copies::use_fast_copies(),
         _ => logging::start(),
     }
     match run(command) {

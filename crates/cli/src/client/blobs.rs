@@ -1,4 +1,4 @@
-//! The blob storage, as a client of it: what is here needs no token, as its addresses are signed.
+//! A client for blob storage. It needs no token, because the addresses are signed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::pacing::{self, Again};
 use super::{ANSWER_WITHIN, Client};
 use crate::failure::{CliResult, Failure, printable};
 
-/// Of a blob that is sent: slower is a server that hangs.
+/// The time limit for one uploaded blob: if it takes longer, the server hangs.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-/// Of one blob that is fetched.
+/// The time limit for one downloaded blob.
 const DOWNLOAD_WITHIN: Duration = Duration::from_secs(3_600);
 const METADATA: &str = "x-ms-meta-";
 
-/// A container, and what opens it.
+/// A container, and its signature.
 #[derive(Clone)]
 pub struct Container {
     http: reqwest::Client,
@@ -28,7 +28,7 @@ pub struct Container {
 }
 
 impl Client {
-    /// `url` is a container's address, `sas` the query that opens it.
+    /// `url` is the address of a container, `sas` the query with its signature.
     pub fn container(&self, url: &str, sas: &str) -> Container {
         let sas = sas.trim_start_matches('?').to_owned();
         Container { http: self.http.clone(), url: url.trim_end_matches('/').to_owned(), sas }
@@ -40,7 +40,7 @@ impl Container {
         &self.url
     }
 
-    /// What is noted about a blob; `None` if it is not there.
+    /// The metadata of a blob; `None` if the blob does not exist.
     pub async fn metadata(&self, name: &str) -> CliResult<Option<BTreeMap<String, String>>> {
         let url = blob_url(&self.url, name, &[], &self.sas);
         let answer =
@@ -68,7 +68,7 @@ impl Container {
         self.sent(Again::WhenTold, request).await
     }
 
-    /// A whole blob, or one block of it, of so many bytes. The body is made anew for each try.
+    /// Uploads a whole blob, or one block of it, of this many bytes. The body is built again for each try.
     pub async fn put(
         &self,
         name: &str,
@@ -100,7 +100,7 @@ impl Container {
         self.sent(Again::WhenTold, request).await
     }
 
-    /// Everything below a prefix.
+    /// Lists all blobs below a prefix.
     pub async fn list(&self, prefix: &str) -> CliResult<Vec<Entry>> {
         let (mut all, mut marker) = (Vec::new(), String::new());
         loop {
@@ -110,7 +110,7 @@ impl Container {
                 checked(pacing::send(&Method::GET, Again::WhenTold, request, lost).await?).await?;
             let body = answer.bytes().await.map_err(lost)?;
             let (entries, next) = parse_page(&body)
-                .ok_or_else(|| Failure::error("the storage's list is not understood"))?;
+                .ok_or_else(|| Failure::error("cannot read the storage's list of blobs"))?;
             all.extend(entries);
             match next {
                 Some(next) if next != marker => marker = next,
@@ -119,7 +119,7 @@ impl Container {
         }
     }
 
-    /// A blob, piece by piece.
+    /// Downloads a blob, piece by piece.
     pub async fn get(&self, name: &str, mut each: impl FnMut(&[u8]) -> CliResult) -> CliResult {
         let url = blob_url(&self.url, name, &[], &self.sas);
         let request =
@@ -132,7 +132,7 @@ impl Container {
         Ok(())
     }
 
-    /// A PUT, made anew for each try.
+    /// Sends a PUT, which is built again for each try.
     async fn sent(
         &self,
         again: Again,
@@ -157,7 +157,7 @@ async fn checked(answer: Response) -> CliResult<Response> {
     let body = answer.bytes().await.unwrap_or_default();
     let words = match parse_error(&body) {
         Some((code, words)) => format!("({}) {}", printable(&code), printable(&words)),
-        None => format!("the storage answered {status}"),
+        None => format!("the storage returned {status}"),
     };
     Err(match status {
         StatusCode::NOT_FOUND => Failure::not_found(words),

@@ -1,4 +1,4 @@
-//! Files to the server and from it, piece by piece.
+//! Uploads and downloads of files, piece by piece.
 
 use std::fs::File;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use reqwest::{Method, header};
 use super::{ANSWER_WITHIN, ApiResponse, Client, refusal};
 use crate::failure::CliResult;
 
-/// Of a file that is sent: slower is a server that hangs.
+/// The time limit for one uploaded file: if it takes longer, the server hangs.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-/// Of one file. The server's own addresses hold no longer.
+/// The time limit for one downloaded file. The server's signed addresses expire by then.
 const DOWNLOAD_WITHIN: Duration = Duration::from_secs(3_600);
 
 impl Client {
-    /// A text that is no JSON.
+    /// A text that is not JSON.
     pub async fn put_text(&self, route: &Route, text: String) -> CliResult<ApiResponse> {
         let url = self.url(route, &[]);
         let request = || {
@@ -27,7 +27,8 @@ impl Client {
         self.read_answer(response).await
     }
 
-    /// A file of so many bytes, piece by piece. It is opened anew for each try: the stream of an earlier one may still read.
+    /// Uploads a file of this many bytes, piece by piece. It is opened again for each try: the stream of an earlier one may
+    /// still be reading.
     pub async fn put_file(
         &self,
         route: &Route,
@@ -51,7 +52,7 @@ impl Client {
         self.read_answer(response).await.map(|_| ())
     }
 
-    /// What is at an address that is its own authorisation, piece by piece.
+    /// Downloads the file at a signed address, piece by piece.
     pub async fn download(&self, url: &str, mut each: impl FnMut(&[u8]) -> CliResult) -> CliResult {
         let request = || Ok(self.http.get(url).timeout(DOWNLOAD_WITHIN));
         let mut response = self.paced(&Method::GET, request).await?;

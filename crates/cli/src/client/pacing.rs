@@ -1,4 +1,4 @@
-//! What is sent again: what the server cannot take now and says when to come back, and what got lost on the way.
+//! Retries: requests that the server postpones with a time, and requests that got lost.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use super::{RETRY_AFTER_MS, retry_after};
 use crate::failure::{CliResult, message, printable};
 use crate::output;
 
-/// How long one request is held back in all, because its caller asked for too much.
+/// How long one request may be delayed in all because its caller sends too many.
 const PACED_MAX: Duration = Duration::from_secs(60);
-/// The same for a server that cannot serve it now. That may last, and its reason should be seen soon.
+/// The same if the server cannot serve it at the moment. That may last, so the reason should be shown soon.
 const UNAVAILABLE_MAX: Duration = Duration::from_secs(2);
 
-/// How often something is sent that got no answer, or an error of the server's.
+/// How often a request is sent that gets no response or a server error.
 const TRIES: u32 = 4;
-/// After the first of these tries. Each further pause is four times as long.
+/// The pause after the first of these tries. Each further pause is four times as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// What is sent again.
+/// Which requests are sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
-    /// What the server wants to see again, and says when.
+    /// Requests that the server wants to see again at a given time.
     WhenTold,
-    /// Also what got lost on the way, or failed in the server: it is long, and one of many.
+    /// Also requests that got lost or failed in the server: they are long, and part of many.
     WhenLost,
 }
 
-/// Sends a request, and once more whenever the server says when, or as `again` says. `make` makes it anew for each try. `lost`
-/// says what a request without an answer means.
+/// Sends a request, and sends it again when the server asks for that, or as `again` specifies. `make` builds it for each try.
+/// `lost` is the failure for a request without a response.
 pub(super) async fn send<F>(
     method: &Method,
     again: Again,
@@ -61,7 +61,7 @@ where
                         waited += pause;
                         pause
                     }
-                    // One that says when was waited for long enough.
+                    // A response with a time has been waited for long enough.
                     None if may_be_lost && status.is_server_error() && told.is_none() => {
                         pause_after_loss
                     }
@@ -73,13 +73,13 @@ where
     }
 }
 
-/// When the server wants to be asked again.
+/// When the server wants the request again.
 fn told(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
     retry_after(text(RETRY_AFTER_MS), text(header::RETRY_AFTER))
 }
 
-/// How long to wait before the same is asked again; `None` if it is not.
+/// How long to wait before the same request is sent again; `None` if it is not.
 fn pause(
     method: &Method,
     status: StatusCode,
@@ -87,17 +87,17 @@ fn pause(
     waited: Duration,
 ) -> Option<Duration> {
     let most = match status {
-        // It was not even looked at, whatever it was.
+        // The server did not process the request, whatever it was.
         StatusCode::TOO_MANY_REQUESTS => PACED_MAX,
         StatusCode::SERVICE_UNAVAILABLE if method.is_idempotent() => UNAVAILABLE_MAX,
         _ => return None,
     };
-    // Not in a tight loop, whatever the server says.
+    // Avoids a tight loop, whatever the server asks for.
     let pause = told.max(Duration::from_millis(100));
     (waited + pause <= most).then_some(pause)
 }
 
-/// In the server's own words, if it has any.
+/// With the server's own reason, if it gives one.
 async fn reason(response: Response) -> Option<String> {
     let body = response.bytes().await.ok()?;
     match from_json::<ErrorBody>(&body) {
@@ -109,10 +109,12 @@ async fn reason(response: Response) -> Option<String> {
 fn words(status: StatusCode, reason: &Option<String>, pause: Duration) -> String {
     let what = match (status, reason) {
         (StatusCode::TOO_MANY_REQUESTS, _) => format!("the server is busy ({status})"),
-        (_, Some(reason)) => format!("the server cannot do this now ({status}): {reason}"),
-        (_, None) => format!("the server cannot do this now ({status})"),
+        (_, Some(reason)) => {
+            format!("the server cannot do this at the moment ({status}): {reason}")
+        }
+        (_, None) => format!("the server cannot do this at the moment ({status})"),
     };
-    format!("{what}; trying again in {} s", pause.as_secs_f32())
+    format!("{what}; retrying in {} s", pause.as_secs_f32())
 }
 
 #[cfg(test)]
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!(paused(Method::GET, 429, "tomorrow", 0), None);
         assert_eq!(paused(Method::PUT, 503, "1", 1), seconds(1));
         assert_eq!(paused(Method::PUT, 503, "1", 2), None);
-        assert_eq!(paused(Method::POST, 503, "1", 0), None, "it may have been done");
+        assert_eq!(paused(Method::POST, 503, "1", 0), None, "it may have taken effect");
         assert_eq!(paused(Method::PATCH, 503, "1", 0), None);
         assert_eq!(paused(Method::GET, 500, "1", 0), None);
         assert_eq!(told(&HeaderMap::new()), None);
@@ -152,13 +154,14 @@ mod tests {
         let full = Some("its disk is full".to_owned());
         assert_eq!(
             words(StatusCode::SERVICE_UNAVAILABLE, &full, pause),
-            "the server cannot do this now (503 Service Unavailable): its disk is full; trying again in 1.5 s"
+            "the server cannot do this at the moment (503 Service Unavailable): its disk is full; retrying in 1.5 s"
         );
         let busy = words(StatusCode::TOO_MANY_REQUESTS, &None, pause);
         assert!(busy.starts_with("the server is busy (429 "), "{busy}");
     }
 
-    /// What comes of a PUT that is sent again when it gets lost, and how often it was sent, where a server gives these answers.
+    /// The result of a PUT that is sent again if it gets lost, and how often it was sent, for a server with these
+    /// responses.
     async fn put(answers: Vec<String>) -> (StatusCode, usize) {
         let fake = Fake::start(answers);
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -171,13 +174,13 @@ mod tests {
     async fn what_gets_lost_is_sent_again_but_not_what_was_waited_for_already() {
         let answers = vec![String::new(), answer(500, "", ""), answer(201, "", "")];
         assert_eq!(put(answers).await, (StatusCode::CREATED, 3));
-        // Later than anybody waits for it.
+        // Later than the client is willing to wait.
         let later = answer(503, "retry-after: 9\r\n", "");
         assert_eq!(put(vec![later]).await, (StatusCode::SERVICE_UNAVAILABLE, 1));
     }
 
     #[tokio::test]
-    async fn why_a_server_cannot_do_it_is_told_in_its_own_words() {
+    async fn the_servers_own_reason_is_reported() {
         let json = r#"{"error":{"code":"ServiceUnavailable","message":"its disk is full"}}"#;
         let xml = "<Error><Code>ServerBusy</Code><Message>its disk is full</Message></Error>";
         for (body, words) in

@@ -1,4 +1,4 @@
-//! Deleting a resource group: what goes with it is said first.
+//! Deleting a resource group, after listing its content.
 
 use muster_wire::resources::GenericResource;
 use muster_wire::{Manager, Route};
@@ -10,17 +10,17 @@ use crate::failure::{CliResult, quoted};
 use crate::operation;
 use crate::output::{self, Print};
 
-/// So many are named; the others are counted.
+/// How many resources are listed by name; the others are counted.
 const NAMED_MAX: usize = 10;
 
-/// Delete a resource group with everything in it: workspaces, computes and their jobs
+/// Delete a resource group with all its workspaces, computes and jobs
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Destructive: ends every job in it; nothing of it comes back. Costs stay.")]
+#[command(after_help = "Destructive: ends every job in it and deletes everything except costs.")]
 pub struct Args {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
-    /// Do not wait until it is gone
+    /// Do not wait until the deletion has finished
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -35,13 +35,13 @@ pub async fn run(args: &Args) -> CliResult {
     let name = &args.target.name;
     let route = args.target.route_to_change()?;
     let client = args.target.connect().await?;
-    // So that a misspelt name is told before anything is asked.
+    // Reports a misspelt name before asking for confirmation.
     let _: serde_json::Value = client.get(&route).await?;
     let subscription = args.target.scope.id()?.into();
     let content = Manager::ResourcesOfGroup { subscription, name: name.as_str().into() };
     let content: Vec<GenericResource> = client.list(&Route::Manager(content), None).await?;
     if !content.is_empty() {
-        output::say(&format!("in it: {}", named(&content)));
+        output::say(&format!("it contains {}", named(&content)));
     }
     if args.dry.dry_run {
         return Plan::new("DELETE", &route, "").show(&client, &args.print).await;

@@ -1,4 +1,4 @@
-//! Waiting until a resource group is as wanted.
+//! Waiting for a resource group.
 
 use std::time::{Duration, Instant};
 
@@ -9,28 +9,28 @@ use crate::failure::{CliResult, Failure, quoted};
 use crate::operation::Patience;
 use crate::values;
 
-/// Wait until a resource group is there, or gone
+/// Wait until a resource group exists, or is deleted
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 #[group(id = "until", required = true, multiple = false, args = ["created", "updated", "exists", "deleted"])]
 pub struct Args {
-    /// Until it is there and ready
+    /// Wait until it exists and is ready
     #[arg(long)]
     created: bool,
-    /// Until it is there and ready, as --created
+    /// Wait until it exists and is ready, like --created
     #[arg(long)]
     updated: bool,
-    /// Until it is there
+    /// Wait until it exists
     #[arg(long)]
     exists: bool,
-    /// Until it is gone
+    /// Wait until it is deleted
     #[arg(long)]
     deleted: bool,
-    /// Seconds between two looks
+    /// Seconds between checks
     #[arg(long, value_name = "SECONDS", value_parser = values::at_least_one, default_value = "30",
           allow_negative_numbers = true)]
     interval: u32,
-    /// Give up after so many seconds
+    /// Time limit, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = values::at_least_one, default_value = "3600",
           allow_negative_numbers = true)]
     timeout: u32,
@@ -52,11 +52,11 @@ pub async fn run(args: &Args) -> CliResult {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure::error(format!(
-                "resource group {} is not as wanted after {} seconds",
+                "resource group {} does not meet the condition after {} seconds",
                 quoted(&args.target.name),
                 args.timeout
             ))
-            .hint("look at it with `muster group show`, or give a larger --timeout"));
+            .hint("look at it with `muster group show`, or increase --timeout"));
         }
         tokio::time::sleep(left.min(Duration::from_secs(u64::from(args.interval)))).await;
     }

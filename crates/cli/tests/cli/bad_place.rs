@@ -52,7 +52,7 @@ fn a_damaged_state_directory_is_told_and_left_alone() {
         (
             "connection.json",
             br#"{"url":"https://localhost:1","port":1,"pid":1}"#,
-            "hint: is it up? start it: muster up --state-dir",
+            "hint: is it running? start it: muster up --state-dir",
         ),
         ("keys/owner.key", b"\n", "contains no key"),
         ("keys/owner.key", wrong_key.as_bytes(), "does not accept the key"),

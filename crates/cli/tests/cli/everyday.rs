@@ -201,7 +201,7 @@ fn a_token_comes_with_a_command_and_a_warning_where_it_would_not_work() {
     assert_eq!(made.code, 0, "{}", made.stderr);
     let token: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
     let token = token["token"].as_str().expect("a token");
-    assert!(made.stderr.contains("no other machine can reach it"), "{}", made.stderr);
+    assert!(made.stderr.contains("which other machines cannot reach"), "{}", made.stderr);
     let command =
         made.stderr.lines().find(|line| line.starts_with("  muster agent --join https://"));
     assert!(command.is_some_and(|line| line.contains(token)), "{}", made.stderr);
