@@ -226,7 +226,7 @@ impl Bar {
         match step {
             Step::Databases { bytes } => {
                 let style = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";
-                let style = ProgressStyle::with_template(style).expect("a template that is right");
+                let style = ProgressStyle::with_template(style).expect("a valid template");
                 self.bar.set_style(style);
                 self.bar.reset();
                 self.bar.set_length(bytes);
@@ -234,7 +234,7 @@ impl Bar {
             }
             Step::Files => {
                 let style = "{spinner} {msg} {bytes} {bytes_per_sec}";
-                let style = ProgressStyle::with_template(style).expect("a template that is right");
+                let style = ProgressStyle::with_template(style).expect("a valid template");
                 self.bar.set_style(style);
                 self.bar.reset();
                 self.bar.set_message("files");

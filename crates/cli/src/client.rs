@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_words_is_still_told() {
+    fn a_response_without_a_reason_is_still_reported() {
         let failure = refusal(StatusCode::BAD_GATEWAY, b"<html>");
         assert_eq!(failure.to_string(), "the server returned 502 Bad Gateway without a reason");
         let body = br#"{"error":{"code":"C","message":"m"}}"#;

@@ -130,7 +130,7 @@ mod tests {
         };
         assert_eq!(message(0, 0, 0), None);
         assert_eq!(message(0, 0, 2).as_deref(), Some("Queued until the next start: 2 jobs."));
-        let words = message(1, 2, 0).expect("something goes on");
+        let words = message(1, 2, 0).expect("something keeps running");
         assert!(words.starts_with("Still running without the server: 1 node, 2 jobs."), "{words}");
         assert!(words.ends_with(": muster up --state-dir /srv/muster"), "{words}");
     }

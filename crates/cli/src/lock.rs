@@ -1,4 +1,4 @@
-//! `muster lock`: what must not be deleted or changed, with the words of `az lock`.
+//! `muster lock`: locks against deletion and changes, with the commands and flags of `az lock`.
 
 use clap::Subcommand;
 use muster_core::model::{LockLevel, Scope};
@@ -20,7 +20,7 @@ use crate::values;
 
 const HEADER: [&str; 4] = ["Name", "Level", "On", "Notes"];
 
-/// Keep things from being deleted or changed
+/// Manage locks against deletion and changes
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Create(CreateArgs),
@@ -30,19 +30,19 @@ pub enum Command {
     Delete(DeleteArgs),
 }
 
-/// Put a lock on a subscription, a resource group or a resource
+/// Create a lock on a subscription, a resource group or a resource
 ///
-/// It holds for everything below too. Without --resource it is on the resource group, and without that, given or
-/// configured, on the whole subscription.
+/// A lock also applies to everything below its scope. Without --resource, it is on the resource group that is given or
+/// configured; without a group, on the whole subscription.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: what the lock forbids is refused from now on.")]
+#[command(after_help = "Mutating: requests that the lock forbids are refused from now on.")]
 pub struct CreateArgs {
     #[command(flatten)]
     name: Name<names::NewLock>,
-    /// CanNotDelete, or ReadOnly: neither delete nor change
+    /// CanNotDelete, or ReadOnly (neither delete nor change)
     #[arg(short = 't', long, value_name = "LEVEL", value_parser = level)]
     lock_type: LockLevel,
-    /// Why, for whoever is refused because of it
+    /// Notes, shown to users whose requests the lock refuses
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub struct CreateArgs {
     on: On,
 }
 
-/// List the locks that hold: on a scope, above it and below it
+/// List the locks on a scope, above it and below it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
@@ -73,17 +73,17 @@ pub struct ShowArgs {
     target: Target,
 }
 
-/// Change what locks forbid, or what they say
+/// Update the level or notes of locks
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Mutating, exposes: a ReadOnly lock that becomes CanNotDelete forbids less."
 )]
 pub struct UpdateArgs {
-    /// CanNotDelete, or ReadOnly: neither delete nor change [default: as it is]
+    /// CanNotDelete, or ReadOnly (neither delete nor change) [default: unchanged]
     #[arg(short = 't', long, value_name = "LEVEL", value_parser = level,
           required_unless_present = "notes")]
     lock_type: Option<LockLevel>,
-    /// Why, for whoever is refused because of it; '' says nothing [default: as it is]
+    /// Notes, shown to users whose requests the lock refuses; '' removes them [default: unchanged]
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
     #[command(flatten)]
@@ -94,9 +94,11 @@ pub struct UpdateArgs {
     target: Target,
 }
 
-/// Take locks away
+/// Delete locks
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating, exposes: what the lock forbade can be done from now on.")]
+#[command(
+    after_help = "Mutating, exposes: requests that the lock forbade are allowed from now on."
+)]
 pub struct DeleteArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -106,30 +108,30 @@ pub struct DeleteArgs {
     target: Target,
 }
 
-/// What a lock is on.
+/// The scope of a lock.
 #[derive(Debug, clap::Args)]
 struct On {
-    /// The name of the resource that it is on
+    /// Name of the resource that the lock is on
     #[arg(long, alias = "resource-name", value_name = "NAME", value_parser = values::name,
           requires = "resource_type")]
     resource: Option<String>,
-    /// The resource's type, such as Microsoft.MachineLearningServices/workspaces
+    /// Type of the resource, such as Microsoft.MachineLearningServices/workspaces
     #[arg(long, value_name = "TYPE", requires = "resource")]
     resource_type: Option<String>,
-    /// What the resource is in, such as workspaces/NAME
+    /// Parent of the resource, such as workspaces/NAME
     #[arg(long, value_name = "TYPE/NAME", requires = "resource")]
     parent: Option<String>,
-    /// Of the type, where --resource-type does not begin with it
+    /// Namespace of the type, if --resource-type does not include it
     #[arg(long, value_name = "PROVIDER", requires = "resource")]
     namespace: Option<String>,
     #[command(flatten)]
     scope: GroupScope,
 }
 
-/// Which locks a command is about: by their ids, or one by its name.
+/// The locks that a command acts on: several by their ids, or one by its name.
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// Ids, as `muster lock list` shows them
+    /// Ids of locks, from `muster lock list`
     #[arg(long, value_name = "ID", num_args = 1.., value_parser = id,
           conflicts_with_all = ["name", "resource", "resource_group"], required_unless_present = "name")]
     ids: Vec<Address>,
@@ -139,7 +141,7 @@ struct Target {
     on: On,
 }
 
-/// Where a lock is.
+/// The location of a lock.
 #[derive(Debug, Clone)]
 struct Address {
     scope: Scope,
@@ -171,7 +173,7 @@ impl On {
         let id = Named { flag: "--resource", name, kind, namespace, parent };
         let id = id.id(&subscription, &group)?;
         lockable_of(&id).ok_or_else(|| {
-            Failure::refused(format!("{} is nothing that can have a lock", quoted(&id))).hint(
+            Failure::refused(format!("{} cannot have a lock", quoted(&id))).hint(
                 "workspaces and computes can: --resource-type Microsoft.MachineLearningServices/workspaces, \
                  and for a compute --resource-type \
                  Microsoft.MachineLearningServices/workspaces/computes --parent workspaces/NAME",
@@ -193,7 +195,7 @@ impl Target {
     }
 }
 
-/// As az prints it: flat, with the group in its id.
+/// The fields that az prints: flat, with the resource group from the id.
 #[derive(Debug, Serialize)]
 struct Lock {
     id: String,
@@ -267,7 +269,7 @@ async fn update(args: &UpdateArgs) -> CliResult {
     let mut wanted = Vec::new();
     for lock in locks {
         output::say(&format!("on {}", lock.scope));
-        // A PUT would make what is not there, and says all.
+        // A PUT would create a missing lock, and replaces all values.
         let now: LockDocument = client.get(&lock.route()).await?;
         wanted.push((lock.route(), args.body(&now.properties)?));
     }
@@ -284,12 +286,12 @@ async fn update(args: &UpdateArgs) -> CliResult {
 }
 
 impl UpdateArgs {
-    /// What is not said stays.
+    /// Values that are not given are kept.
     fn body(&self, now: &LockProperties) -> CliResult<String> {
         let level = self.lock_type.or_else(|| LockLevel::parse(&now.level));
         let level = level.ok_or_else(|| {
             let level = quoted(&now.level);
-            Failure::error(format!("the server says that the lock is {level}"))
+            Failure::error(format!("the server reports the unknown lock level {level}"))
                 .hint("give --lock-type")
         })?;
         let notes = self.notes.as_deref().or(now.notes.as_deref());
@@ -310,15 +312,15 @@ async fn delete(args: &DeleteArgs) -> CliResult {
         let named = format!("lock {} on {}", quoted(&lock.name), lock.scope);
         if client.delete(&route).await?.status == StatusCode::NO_CONTENT {
             let missing = Failure::not_found(format!("there is no {named}"))
-                .hint("`muster lock list` shows what there is");
+                .hint("list the locks with `muster lock list`");
             return Err(client.suggest(&route, missing).await);
         }
-        output::say(&format!("{named} is gone"));
+        output::say(&format!("deleted {named}"));
     }
     Ok(())
 }
 
-/// One is shown as itself, several as a list: as az does.
+/// A single lock is printed as an object, several as a list, as az does.
 fn print(locks: Vec<Lock>, print: &Print) -> CliResult {
     match locks.as_slice() {
         [only] => print.show(only, || print_table(&locks)),
@@ -327,7 +329,7 @@ fn print(locks: Vec<Lock>, print: &Print) -> CliResult {
 }
 
 fn print_table(locks: &[Lock]) -> CliResult {
-    output::table(&HEADER, locks.iter().map(Lock::row).collect(), "there are no locks")
+    output::table(&HEADER, locks.iter().map(Lock::row).collect(), "no locks")
 }
 
 fn level(text: &str) -> Result<LockLevel, String> {
@@ -337,7 +339,9 @@ fn level(text: &str) -> Result<LockLevel, String> {
 fn id(text: &str) -> Result<Address, String> {
     match Request::parse(text, None).map(|request| request.route) {
         Ok(Route::Governance(GovernanceRoute::Lock { scope, name })) => Ok(Address { scope, name }),
-        Ok(_) => Err("it is no lock's id; `muster lock list --query [].id` shows ids".to_owned()),
+        Ok(_) => {
+            Err("not the id of a lock; list ids with `muster lock list --query [].id`".to_owned())
+        }
         Err(why) => Err(why.to_string()),
     }
 }

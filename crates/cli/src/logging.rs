@@ -1,5 +1,5 @@
-//! What the parts of Muster log goes to standard error, as much of it as `MUSTER_LOG` asks for. A server's log
-//! is configured with the rest of it, may be JSON, and may go to a file of its own ([`file`]).
+//! Log messages go to standard error, as `MUSTER_LOG` filters them. The log of a server is part of its configuration, may be
+//! JSON, and may go to a file ([`file`]).
 
 pub mod file;
 
@@ -16,8 +16,8 @@ use crate::output;
 const VARIABLE: &str = "MUSTER_LOG";
 const DEFAULT: LevelFilter = LevelFilter::WARN;
 
-/// Parses a filter: levels (`info`) and targets (`muster_server=debug`), separated by commas. `None` for anything else: the
-/// library would take much of it for the name of a target, and then log nothing.
+/// Parses a filter: levels (`info`) and targets (`muster_server=debug`), separated by commas. Returns `None` for anything else:
+/// the library would take much of it for the name of a target, and then log nothing.
 pub fn filter(text: &str) -> Option<Targets> {
     let is_target = |target: &str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
@@ -32,7 +32,7 @@ pub fn filter(text: &str) -> Option<Targets> {
     is_filter.then(|| parts.join(",").parse().ok()).flatten()
 }
 
-/// For a server. The filter was checked with the configuration.
+/// For a server. The filter has been checked with the configuration.
 pub fn start_server(wanted: &str, is_json: bool, file: Option<&LogFile>) {
     match file {
         Some(file) => start_writing(wanted, is_json, file.clone(), false),

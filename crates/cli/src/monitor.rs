@@ -1,5 +1,5 @@
-//! `muster monitor activity-log`: who asked for what and what became of it, with the words of
-//! `az monitor activity-log`; and whether that record is whole, which az does not ask.
+//! `muster monitor activity-log`: which requests were made by which user, and their outcomes, with the commands and flags of
+//! `az monitor activity-log`; and whether the log is intact, which az does not offer.
 
 mod verify;
 
@@ -16,60 +16,60 @@ use crate::scope::GroupScope;
 use crate::values;
 
 const HEADER: [&str; 5] = ["Time", "Caller", "Operation", "Resource", "Status"];
-/// Of a time as far as its seconds.
+/// The length of a timestamp up to its seconds.
 const TIME_CHARS: usize = 19;
-/// As in az.
+/// The default of az.
 const OFFSET_DEFAULT: Span = Span::seconds(6 * 3_600);
 
-/// See what was done, and by whom
+/// Show the activity log
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(subcommand)]
     ActivityLog(ActivityLog),
 }
 
-/// Every change that somebody asked for, done or refused
+/// The activity log: every request that changed something or was refused
 #[derive(Debug, Subcommand)]
 pub enum ActivityLog {
     List(ListArgs),
     Verify(verify::Args),
 }
 
-/// List what was done or refused, newest first
+/// List the requests that changed something or were refused, newest first
 ///
-/// Without times: the last six hours. What is in no subscription, such as users, is shown with --all.
+/// The default is the last six hours. Entries without a subscription, such as those about users, are listed with --all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// From then on: a date, a time (RFC 3339), or a span before now such as 24h
+    /// Start time: a date, a time (RFC 3339), or a duration before now such as 24h
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     start_time: Option<Wall>,
-    /// Until then, in the same forms [default: now]
+    /// End time, in the same forms [default: now]
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     end_time: Option<Wall>,
-    /// How long before the end, or after --start-time, such as 90m or 1d12h [default: 6h]
+    /// Duration before the end time, or after --start-time, such as 90m or 1d12h [default: 6h]
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     offset: Option<Span>,
-    /// Only of this user: a name or an object id
+    /// List only requests of this user: a name or an object id
     #[arg(long, value_name = "USER", add = crate::complete::users())]
     caller: Option<String>,
-    /// Only with this outcome: Succeeded or Failed
+    /// List only requests with this status: Succeeded or Failed
     #[arg(long, value_parser = status)]
     status: Option<&'static str>,
-    /// Only what was done to this, or to what is in it
+    /// List only requests about this resource, or anything in it
     #[arg(long, value_name = "ID", value_parser = values::name)]
     resource_id: Option<String>,
-    /// Only of this provider, such as Microsoft.Authorization
+    /// List only requests to this provider, such as Microsoft.Authorization
     #[arg(long, value_name = "PROVIDER", value_parser = values::name)]
     namespace: Option<String>,
-    /// Only of the request with this id
+    /// List only the entries with this correlation id
     #[arg(long, value_name = "ID", value_parser = values::name)]
     correlation_id: Option<String>,
-    /// At most so many
+    /// Maximum number of entries
     #[arg(long, value_name = "COUNT", value_parser = values::at_least_one, default_value = "50",
           allow_negative_numbers = true)]
     max_events: u32,
-    /// Of the whole server, which takes a role on everything
+    /// List the entries of the whole server, which requires a role on everything
     #[arg(long, conflicts_with_all = ["resource_group", "subscription"])]
     all: bool,
     #[command(flatten)]
@@ -94,12 +94,12 @@ async fn list(args: &ListArgs) -> CliResult {
     let filter = args.filter(now())?;
     let client = args.scope.connect().await?;
     let query = [("$filter", filter.as_str())];
-    // One more tells whether there are more.
+    // One more than wanted shows whether there are more.
     let asked = args.max_events.saturating_add(1);
     let mut events: Vec<ActivityDocument> = client.list_with(&route, &query, Some(asked)).await?;
     if events.len() > args.max_events as usize {
         events.truncate(args.max_events as usize);
-        output::say(&format!("these are the newest {}; --max-events shows more", events.len()));
+        output::say(&format!("these are the newest {}; list more with --max-events", events.len()));
     }
     args.print.show(&events, || {
         let rows = events.iter().map(row).collect();
@@ -109,11 +109,11 @@ async fn list(args: &ListArgs) -> CliResult {
             width::size().0,
             &["Caller", "Operation", "Resource", "Status"],
         );
-        output::table(&HEADER, rows, "nothing was done then; --offset looks further back")
+        output::table(&HEADER, rows, "no entries in this period; look further back with --offset")
     })
 }
 
-/// Short enough for a terminal. The other formats have all of it.
+/// Short enough for a terminal. The other formats contain everything.
 fn row(event: &ActivityDocument) -> Vec<String> {
     let status = match event.properties.get("statusCode") {
         Some(code) => code.to_string(),
@@ -121,7 +121,7 @@ fn row(event: &ActivityDocument) -> Vec<String> {
     };
     let time = event.event_timestamp.get(..TIME_CHARS).unwrap_or(&event.event_timestamp);
     let words: Vec<&str> = event.operation_name.value.split('/').collect();
-    // Its type and its verb: `computes/write`, `computes/start/action`.
+    // The type and the verb: `computes/write`, `computes/start/action`.
     let kept = if words.last() == Some(&"action") { 3 } else { 2 };
     let operation = words[words.len().saturating_sub(kept)..].join("/");
     vec![format!("{time}Z"), event.caller.clone(), operation, short_id(&event.resource_id), status]
@@ -133,7 +133,7 @@ fn short_id(id: &str) -> String {
     let mut names = Vec::new();
     let mut rest = parts.as_slice();
     while let [kind, name, more @ ..] = rest {
-        // The provider stands between what it is in and the first type.
+        // The provider is between the parent scope and the first type.
         if !kind.eq_ignore_ascii_case("providers") && !kind.eq_ignore_ascii_case("subscriptions") {
             names.push(*name);
         }
@@ -163,12 +163,12 @@ impl ListArgs {
         Ok(parts.join(" and "))
     }
 
-    /// As az counts: back from the end, or on from the start.
+    /// As az counts: back from the end, or forward from the start.
     fn times(&self, now: Wall) -> CliResult<(Wall, Wall)> {
         let offset = self.offset.unwrap_or(OFFSET_DEFAULT);
         match (self.start_time, self.end_time) {
             (Some(_), Some(_)) if self.offset.is_some() => Err(Failure::refused(
-                "--start-time, --end-time and --offset say the same twice; leave one out",
+                "--start-time, --end-time and --offset cannot all be given; remove one of them",
             )),
             (Some(since), Some(until)) if until < since => {
                 Err(Failure::refused("--end-time is before --start-time; swap them"))

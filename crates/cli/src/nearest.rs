@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_told_from_another_name() {
+    fn a_misspelt_name_is_distinguished_from_another_name() {
         let names = ["cpu-cluster", "gpu-cluster", "train"].map(str::to_owned);
         for (typed, wanted) in [
             ("cpu", Some("cpu-cluster")),

@@ -1,4 +1,4 @@
-//! Following what takes longer than one answer.
+//! Waiting for long-running operations.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use crate::failure::{CliResult, Failure, message, printable};
 use crate::output;
 use crate::progress::Progress;
 
-/// When the server does not say how long to wait.
+/// The polling interval if the server does not specify one.
 const POLL_DEFAULT: Duration = Duration::from_secs(1);
-/// Bounds on what it may say: neither a busy loop nor a wait that looks like a hang.
+/// Limits for the server's interval: neither a busy loop nor a wait that looks like a hang.
 const POLL_MIN: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_secs(30);
-/// A server that restarts is back well within this.
+/// A server that restarts is back well within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until the operation that `answer` began is over; `what` is a line of talk, such as "creating cpu".
+/// Waits until the operation that `answer` started has ended; `what` describes it in messages, such as "creating cpu".
 pub async fn follow(client: &Client, answer: &ApiResponse, what: String) -> CliResult {
     let Some(link) = answer.operation.as_deref() else {
         return match answer.location.as_deref().filter(|_| answer.status == StatusCode::ACCEPTED) {
             Some(link) => follow_location(client, link, what).await,
-            // An answer without an operation is about something that is done already.
+            // A response without an operation means that the request is already done.
             None => Ok(()),
         };
     };
@@ -48,7 +48,7 @@ pub async fn follow(client: &Client, answer: &ApiResponse, what: String) -> CliR
     }
 }
 
-/// Resource manager's own way, as for groups: 202 until it is done.
+/// The resource manager's own way, as for groups: 202 until it is done.
 async fn follow_location(client: &Client, link: &str, what: String) -> CliResult {
     let mut progress = Progress::new(what);
     let mut patience = Patience::default();
@@ -83,7 +83,7 @@ fn finish(progress: Progress, document: &OperationDocument) -> CliResult {
         progress.done("Succeeded");
         return Ok(());
     }
-    let silent = ErrorDetail::new("Unknown", "the server did not say why");
+    let silent = ErrorDetail::new("Unknown", "the server gave no reason");
     let why = document.error.as_ref().unwrap_or(&silent);
     Err(Failure::error(format!(
         "the operation ended as {}: ({}) {}",
@@ -93,11 +93,11 @@ fn finish(progress: Progress, document: &OperationDocument) -> CliResult {
     )))
 }
 
-/// Forgives a server that is away for a moment, as during a restart.
+/// Tolerates a server that is unavailable for a moment, as during a restart.
 #[derive(Default)]
 pub struct Patience {
     away_since: Option<Instant>,
-    /// Where lines of talk would tear a screen.
+    /// Set if messages would disturb a screen.
     is_silent: bool,
 }
 
@@ -112,14 +112,14 @@ impl Patience {
         }
     }
 
-    /// Gives the failure back when it will not pass, or has not passed for too long.
+    /// Returns the failure if it is permanent or has lasted too long.
     pub fn forgive(&mut self, failure: Failure) -> CliResult {
         if !failure.is_passing() {
             return Err(failure);
         }
         match self.away_since {
             None => {
-                self.say(&format!("{failure}; trying again for {} s", PATIENCE.as_secs()));
+                self.say(&format!("{failure}; retrying for {} s", PATIENCE.as_secs()));
                 self.away_since = Some(Instant::now());
                 Ok(())
             }
@@ -130,7 +130,7 @@ impl Patience {
 
     pub fn calm(&mut self) {
         if self.away_since.take().is_some() {
-            self.say("the server is back");
+            self.say("the server is responding again");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that is printed: data on standard output, talk on standard error.
+//! All printing: data on standard output, messages on standard error.
 
 mod bounded;
 mod colour;
@@ -18,44 +18,44 @@ use self::query::{Data, Query};
 pub use self::terminal::is_command;
 use crate::failure::{CliResult, Failure, printable};
 
-/// Columns, and a line under their names: nothing that would be in the way of grep and awk.
+/// Columns, and a line under their names: nothing that would get in the way of grep and awk.
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction(' '))
     .header_separator(LineStyle::none().fill('-').junction(' '))
     .content_lines(ContentLineStyle::none().junction(' '));
 
-/// az's formats, by az's names.
+/// az's formats, with az's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For programs
+    /// JSON
     Json,
-    /// JSON, in colour on a terminal
+    /// JSON, coloured on a terminal
     Jsonc,
-    /// For programs and people
+    /// YAML
     Yaml,
-    /// YAML, in colour on a terminal
+    /// YAML, coloured on a terminal
     Yamlc,
-    /// For people
+    /// Table for people
     Table,
-    /// Values with tabs between them, for shells
+    /// Tab-separated values, for shell scripts
     Tsv,
-    /// Nothing
+    /// No output
     None,
 }
 
-/// The flags of every command that prints data. What is usual is JSON, as in az, or a table for people.
+/// The flags of every command that prints data. The default is JSON, as in az, or a table for people.
 #[derive(Debug, clap::Args)]
 pub struct Print<const FOR_PEOPLE: bool = false> {
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, ignore_case = true, value_name = "FORMAT",
           default_value = usual(FOR_PEOPLE))]
     output: Format,
-    /// What to print of it: a JMESPath expression, such as "[].name"
+    /// JMESPath expression that selects what to print, such as "[].name"
     #[arg(long, value_name = "JMESPATH", value_parser = query::parse, allow_hyphen_values = true)]
     query: Option<Query>,
 }
 
-/// For commands whose answer is mostly read by people.
+/// For commands whose output is mostly read by people.
 pub type PrintForPeople = Print<true>;
 
 const fn usual(is_for_people: bool) -> &'static str {
@@ -63,14 +63,14 @@ const fn usual(is_for_people: bool) -> &'static str {
 }
 
 impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
-    /// The one way in which data gets to standard output. `table` writes what people see of the whole of it;
-    /// of the result of a query the columns are its keys.
+    /// The only way in which data is printed to standard output. `table` prints the whole document for people; for the result
+    /// of a query, the columns are its keys.
     pub fn show<T: Serialize>(&self, document: &T, table: impl FnOnce() -> CliResult) -> CliResult {
         if self.is_for_people() {
             return table();
         }
         let data = self.data(document)?;
-        // A query that finds nothing prints nothing, as in az.
+        // An empty query result prints nothing, as in az.
         if data.value.is_null() {
             return Ok(());
         }
@@ -87,7 +87,7 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
         bytes(text.as_bytes())
     }
 
-    /// One line of many, for a command that goes on printing. `text` is the line for people.
+    /// Prints one of many lines, for a command that keeps printing. `text` is the line for people.
     pub fn line<T: Serialize>(&self, document: &T, text: impl FnOnce() -> String) -> CliResult {
         if self.is_for_people() {
             return bytes(text().as_bytes());
@@ -107,7 +107,7 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
         }
     }
 
-    /// Whether people read it as it is.
+    /// Whether the output is for people.
     pub fn is_for_people(&self) -> bool {
         self.output == Format::Table && self.query.is_none()
     }
@@ -115,20 +115,20 @@ impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
     fn data<T: Serialize>(&self, document: &T) -> CliResult<Data> {
         let value = serde_json::to_value(document).expect("documents have text keys");
         match &self.query {
-            // Nulls go first, so that a query sees what is printed without it.
+            // Nulls are removed first, so that a query sees the same document as would be printed without it.
             Some(query) => query.apply(&tidy(value)),
             None => Ok(Data::whole(tidy(value))),
         }
     }
 }
 
-/// Bytes as they are, at once.
+/// Prints bytes unchanged and unbuffered.
 pub fn bytes(bytes: &[u8]) -> CliResult {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(cannot_write)
 }
 
-/// Bytes that a job or a tool of it wrote: to a file or a program as they are, to a terminal without what it would obey.
+/// Prints bytes that a job or one of its tools wrote: unchanged to a file or program, without control sequences to a terminal.
 #[derive(Default)]
 pub struct Raw {
     safe: terminal::Safe,
@@ -139,7 +139,7 @@ impl Raw {
         if io::stdout().is_terminal() { bytes(&self.safe.take(piece)) } else { bytes(piece) }
     }
 
-    /// Nothing more comes: on a terminal, what follows is not in the job's colours.
+    /// Ends the output: on a terminal, what follows does not have the job's colours.
     pub fn end(&mut self) -> CliResult {
         match self.safe.end() {
             [] => Ok(()),
@@ -148,19 +148,19 @@ impl Raw {
     }
 }
 
-/// A document for programs alone, whose format is no choice.
+/// Prints a document for programs, in the only available format.
 pub fn json<T: Serialize>(document: &T) -> CliResult {
     let value = serde_json::to_value(document).expect("documents have text keys");
     bytes(render::json(&tidy(value)).as_bytes())
 }
 
-/// As `--output yaml` prints it.
+/// The same YAML as `--output yaml`.
 pub fn yaml_of<T: Serialize>(document: &T) -> CliResult<String> {
     let value = serde_json::to_value(document).expect("documents have text keys");
     render::yaml(&tidy(value))
 }
 
-/// One row per item. A list without items prints nothing, and says so to people: `nothing`.
+/// Prints one row per item. An empty list prints nothing except the message `nothing`, to standard error.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>, nothing: &str) -> CliResult {
     if rows.is_empty() {
         say(nothing);
@@ -169,7 +169,7 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>, nothing: &str) -> CliResul
     bytes(table_text(header, rows).as_bytes())
 }
 
-/// A line of talk. That nobody listens is no reason to stop.
+/// Prints a message to standard error. A closed standard error is not a reason to stop.
 pub fn say(line: &str) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }
@@ -181,12 +181,12 @@ fn cannot_write(why: io::Error) -> Failure {
     }
 }
 
-/// Not when piped, and not where NO_COLOR or TERM=dumb ask for none.
+/// No colours in pipes, or if NO_COLOR or TERM=dumb is set.
 pub fn is_coloured() -> bool {
     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }
 
-/// A program gets values as they are; a terminal would obey what somebody hid in them.
+/// Programs get values unchanged; a terminal would interpret control sequences in them.
 fn for_terminal(text: String) -> String {
     match io::stdout().is_terminal() {
         true => without_commands(&text),
@@ -199,8 +199,7 @@ fn without_commands(text: &str) -> String {
     text.chars().map(|c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// As Azure's command line prints: without nulls, and sorted by key whatever map `serde_json` was
-/// built with.
+/// The form of Azure's command line: without nulls, and sorted by key, whatever map `serde_json` was built with.
 pub fn tidy(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -218,7 +217,7 @@ pub fn table_text(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table
         .load_style(STYLE)
-        // For the same reason rows are not folded to the terminal's width.
+        // For the same reason, rows are not wrapped at the terminal's width.
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(header.iter().map(|column| printable(column)));
     for row in rows {
@@ -266,7 +265,7 @@ cpu          Succeeded
 a-long-name  x\u{fffd}[31m
 ";
         assert_eq!(table_text(&["Name", "State"], rows), wanted);
-        // A column may be called after a tag.
+        // A column may have the name of a tag.
         let text = table_text(&["a\u{1b}\nb"], vec![vec!["1\t2".to_owned()]]);
         assert_eq!(text, "a\u{fffd} b\n-----\n1 2\n");
     }

@@ -1,4 +1,4 @@
-//! Telling that something takes a while: a spinner on a terminal, a line per state elsewhere.
+//! Progress of something that takes a while: a spinner on a terminal, a line per state elsewhere.
 
 use std::io::{IsTerminal as _, stderr};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct Progress {
     what: String,
     state: Option<String>,
-    /// Made only once there is something to wait for: most operations are done before the first look.
+    /// Created only when there is something to wait for: most operations are done at the first check.
     spinner: Option<ProgressBar>,
 }
 
@@ -39,7 +39,7 @@ impl Progress {
         spinner.set_message(line);
     }
 
-    /// The last word; it stays on the screen.
+    /// The final message, which remains on the screen.
     pub fn done(mut self, state: &str) {
         self.clear();
         output::say(&format!("{}: {state}", self.what));

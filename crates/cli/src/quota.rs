@@ -18,7 +18,7 @@ use crate::values::{self, Limit};
 
 const HEADER: [&str; 4] = ["Name", "Limit", "Reserved", "Used"];
 
-/// Look at and set the limits of a region, in vCPUs
+/// Show and set the quotas of a region, in vCPUs
 #[derive(Debug, Subcommand)]
 pub enum Command {
     List(ListArgs),
@@ -26,10 +26,10 @@ pub enum Command {
     Update(UpdateArgs),
 }
 
-/// List the limits of a region, what clusters have reserved of them and what their nodes use
+/// List the quotas of a region, with how much clusters have reserved and how much their nodes use
 ///
-/// Reserved is what clusters may grow to; a cluster that does not fit is refused. Used is what their nodes take
-/// now; a node that does not fit has to wait.
+/// Reserved is what clusters may grow to; a cluster that does not fit is refused. Used is what their nodes use now; a node that
+/// does not fit has to wait.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
@@ -39,7 +39,7 @@ pub struct ListArgs {
     print: Print,
 }
 
-/// Show one limit of a region
+/// Show a quota of a region
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
@@ -51,17 +51,17 @@ pub struct ShowArgs {
     print: Print,
 }
 
-/// Set one limit of a region, or go back to the default
+/// Set a quota of a region, or reset it to the default
 ///
-/// Nodes and clusters that are there stay, also where they are more than the new limit.
+/// Existing nodes and clusters are kept, even if they exceed the new quota.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Mutating, costs money: jobs that waited for a higher limit get their nodes."
+    after_help = "Mutating, costs money: jobs that waited for a higher quota get their nodes."
 )]
 pub struct UpdateArgs {
     #[command(flatten)]
     name: Name<names::Quota>,
-    /// How many vCPUs, or none for the server's default (dedicated-cores, family-cores, low-priority-cores)
+    /// Number of vCPUs, or none for the server's default (dedicated-cores, family-cores, low-priority-cores)
     #[arg(long, value_name = "VCPUS", value_parser = values::limit, allow_negative_numbers = true)]
     limit: Limit,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub struct UpdateArgs {
 
 #[derive(Debug, clap::Args)]
 struct RegionArgs {
-    /// The region [default: as configured]
+    /// Region [default: as configured]
     #[arg(short, long, value_name = "REGION", value_parser = values::name, add = complete::locations())]
     location: Option<String>,
     #[command(flatten)]
@@ -89,9 +89,9 @@ impl RegionArgs {
     fn location(&self) -> CliResult<String> {
         Setting::Location.value(self.location.as_deref())?.ok_or_else(|| {
             Failure::refused(
-                "quota is by region, and none is given; add --location, such as eastus",
+                "quotas are per region, and none is given; add --location, such as eastus",
             )
-            .hint("to set it once: muster configure --defaults location=eastus")
+            .hint("to set a default: muster configure --defaults location=eastus")
         })
     }
 
@@ -112,10 +112,12 @@ impl RegionArgs {
             let hint = match nearest::nearest(name, &names) {
                 Some(nearest) => format!("did you mean {}?", quoted(nearest)),
                 None => {
-                    format!("`muster quota list --location {location} -o table` shows the names")
+                    format!(
+                        "list the names with `muster quota list --location {location} -o table`"
+                    )
                 }
             };
-            Failure::not_found(format!("there is no limit named {}", quoted(name))).hint(hint)
+            Failure::not_found(format!("there is no quota named {}", quoted(name))).hint(hint)
         })
     }
 }
@@ -123,7 +125,7 @@ impl RegionArgs {
 #[derive(Debug, Serialize)]
 struct Quota {
     name: String,
-    /// Left out where nothing is limited.
+    /// Left out if there is no limit.
     limit: Option<u64>,
     reserved: u64,
     used: u64,
@@ -203,5 +205,5 @@ fn print(usage: Usage, print: &Print) -> CliResult {
 }
 
 fn print_table(quotas: &[Quota]) -> CliResult {
-    output::table(&HEADER, quotas.iter().map(Quota::row).collect(), "there are no limits")
+    output::table(&HEADER, quotas.iter().map(Quota::row).collect(), "no quotas")
 }

@@ -1,4 +1,4 @@
-//! `muster resource`: anything by its id, with the words of `az resource`.
+//! `muster resource`: any resource by its id, with the commands and flags of `az resource`.
 
 use clap::Subcommand;
 use muster_wire::resources::GenericResource;
@@ -15,26 +15,26 @@ use crate::scope::Scope;
 const HEADER: [&str; 5] = ["Name", "Resource group", "Location", "Type", "Status"];
 const EXPAND: (&str, &str) = ("$expand", "createdTime,changedTime,provisioningState");
 
-/// Look at workspaces and clusters as resources of the resource manager
+/// Show workspaces and clusters as resources of the resource manager
 #[derive(Debug, Subcommand)]
 pub enum Command {
     List(ListArgs),
     Show(ShowArgs),
 }
 
-/// List resources: of a group, or of the whole subscription where no group is given or configured
+/// List the resources in a resource group, or in the whole subscription if no group is given or configured
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// Only those of this type, such as Microsoft.MachineLearningServices/workspaces/computes
+    /// List only resources of this type, such as Microsoft.MachineLearningServices/workspaces/computes
     #[arg(long, value_name = "TYPE")]
     resource_type: Option<String>,
     #[command(flatten)]
     name: MaybeName<names::ListedResource>,
-    /// Only those in this region
+    /// List only resources in this region
     #[arg(short, long, value_name = "REGION")]
     location: Option<String>,
-    /// Only those with this tag, as KEY or KEY=VALUE
+    /// List only resources with this tag, as KEY or KEY=VALUE
     #[arg(long, value_name = "KEY[=VALUE]", conflicts_with_all = ["resource_type", "name", "location"])]
     tag: Option<String>,
     #[command(flatten)]
@@ -43,20 +43,20 @@ pub struct ListArgs {
     scope: Scope,
 }
 
-/// Show a resource, by its id or by its names
+/// Show a resource, by its id or by its type and name
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {
-    /// Ids, as `muster resource list` shows them
+    /// Ids of resources, from `muster resource list`
     #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["name", "resource_type", "parent"],
           required_unless_present_all = ["name", "resource_type"])]
     ids: Vec<String>,
     #[command(flatten)]
     name: MaybeName<names::Resource>,
-    /// Its type, such as Microsoft.MachineLearningServices/workspaces
+    /// Type of the resource, such as Microsoft.MachineLearningServices/workspaces
     #[arg(long, value_name = "TYPE", requires = "name")]
     resource_type: Option<String>,
-    /// What it is in, such as workspaces/NAME
+    /// Parent of the resource, such as workspaces/NAME
     #[arg(long, value_name = "TYPE/NAME", requires = "name")]
     parent: Option<String>,
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub struct ShowArgs {
     scope: Scope,
 }
 
-/// As az prints it: what the server sent, and the group in its id.
+/// The fields that az prints: what the server returned, and the resource group from the id.
 #[derive(Debug, Serialize)]
 struct Line {
     #[serde(flatten)]
@@ -112,7 +112,7 @@ async fn list(args: &ListArgs) -> CliResult {
         .map(|resource| Line { resource_group: resource_group(&resource.id), resource })
         .collect();
     args.print.show(&lines, || {
-        output::table(&HEADER, lines.iter().map(Line::row).collect(), "there are no such resources")
+        output::table(&HEADER, lines.iter().map(Line::row).collect(), "no matching resources")
     })
 }
 
@@ -165,7 +165,7 @@ async fn show(args: &ShowArgs) -> CliResult {
         };
         output::table(&HEADER, found.iter().map(row).collect(), "nothing")
     };
-    // One is shown as itself, several as a list: as az does.
+    // A single resource is printed as an object, several as a list, as az does.
     match found.as_slice() {
         [only] => args.print.show(only, rows),
         all => args.print.show(&all, rows),
@@ -173,7 +173,7 @@ async fn show(args: &ShowArgs) -> CliResult {
 }
 
 impl ShowArgs {
-    /// The id that the names make.
+    /// The id that results from the names.
     fn id(&self) -> CliResult<Option<String>> {
         let (Some(name), Some(kind)) = (self.name.get(), &self.resource_type) else {
             return Ok(None);
@@ -185,14 +185,14 @@ impl ShowArgs {
     }
 }
 
-/// A resource by its names, as az takes them apart.
+/// A resource given by its names, in the parts that az uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
-    /// Where the name was given.
+    /// The flag with which the name was given.
     pub flag: &'static str,
     pub name: &'a str,
     pub kind: &'a str,
-    /// Where the type does not begin with it.
+    /// For a type that does not begin with a namespace.
     pub namespace: Option<&'a str>,
     pub parent: Option<&'a str>,
 }
@@ -205,7 +205,7 @@ impl Named<'_> {
             None => kinds.next().unwrap_or_default(),
         };
         let kinds: Vec<&str> = kinds.collect();
-        // az takes the type of a child with and without its parents' types in front.
+        // az accepts the type of a child with and without its parents' types in front.
         let own = match self.parent {
             Some(_) => kinds.last().copied().into_iter().collect(),
             None => kinds,
@@ -213,7 +213,7 @@ impl Named<'_> {
         let names: Vec<&str> = self.name.split('/').collect();
         if own.is_empty() || own.len() != names.len() {
             return Err(Failure::refused(format!(
-                "--resource-type {} and {} {} do not fit: a type NAMESPACE/a/b has a name A/B, or a name B \
+                "--resource-type {} and {} {} do not match: a type NAMESPACE/a/b has a name A/B, or a name B \
                  with --parent a/A",
                 quoted(self.kind),
                 self.flag,
@@ -232,8 +232,8 @@ impl Named<'_> {
 
 fn route(id: &str) -> CliResult<Route> {
     let refuse = |why: &str| {
-        Err(Failure::refused(format!("{} is no id of a resource here: {why}", quoted(id)))
-            .hint("`muster resource list --query [].id` shows ids"))
+        Err(Failure::refused(format!("{} is not the id of a resource: {why}", quoted(id)))
+            .hint("list ids with `muster resource list --query [].id`"))
     };
     if !id.starts_with('/') {
         return refuse("an id starts with /subscriptions/");
@@ -243,7 +243,7 @@ fn route(id: &str) -> CliResult<Route> {
         Ok(
             route @ Route::Manager(Manager::ResourceGroup { .. } | Manager::Subscription { .. }),
         ) => Ok(route),
-        Ok(_) => refuse("there are workspaces, computes and jobs"),
+        Ok(_) => refuse("only workspaces, computes and jobs are resources"),
         Err(why) => refuse(&why.to_string()),
     }
 }

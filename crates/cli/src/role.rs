@@ -1,4 +1,4 @@
-//! `muster role`: what users may do, and where, with the words of `az role`.
+//! `muster role`: the roles of users, with the commands and flags of `az role`.
 
 use clap::Subcommand;
 use muster_core::model::{Role, Scope as RoleScope};
@@ -22,7 +22,7 @@ use crate::values;
 const HEADER: [&str; 4] = ["Principal", "Role", "Scope", "Name"];
 const DEFINITION_HEADER: [&str; 2] = ["Name", "Description"];
 
-/// Give and take roles
+/// Manage roles and role assignments
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(subcommand)]
@@ -31,7 +31,7 @@ pub enum Command {
     Definition(Definition),
 }
 
-/// Who has which role where
+/// Manage role assignments: which user has which role on which scope
 #[derive(Debug, Subcommand)]
 pub enum Assignment {
     Create(CreateArgs),
@@ -39,15 +39,15 @@ pub enum Assignment {
     Delete(DeleteArgs),
 }
 
-/// The roles that there are
+/// Show the available roles
 #[derive(Debug, Subcommand)]
 pub enum Definition {
     List(DefinitionListArgs),
 }
 
-/// Give a user a role on a scope and everything below it
+/// Assign a role to a user, on a scope and everything below it
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating, exposes: the user may do more from now on.")]
+#[command(after_help = "Mutating, exposes: the user has more permissions from now on.")]
 pub struct CreateArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -57,14 +57,14 @@ pub struct CreateArgs {
     print: Print,
 }
 
-/// List roles: those on a scope, above it and below it
+/// List the role assignments on a scope, above it and below it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// Only of this user: a name or an object id
+    /// List only assignments of this user: a name or an object id
     #[arg(long, value_name = "USER", value_parser = values::name, add = complete::users())]
     assignee: Option<String>,
-    /// Where: / or /subscriptions/S[/resourceGroups/G[/…/workspaces/W]]
+    /// Scope: / or /subscriptions/S[/resourceGroups/G[/…/workspaces/W]]
     #[arg(long, value_name = "SCOPE", value_parser = scope, default_value = "/")]
     scope: RoleScope,
     #[command(flatten)]
@@ -73,9 +73,9 @@ pub struct ListArgs {
     print: Print,
 }
 
-/// Take a role away
+/// Delete a role assignment
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: the user may do less from now on.")]
+#[command(after_help = "Mutating: the user has fewer permissions from now on.")]
 pub struct DeleteArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -85,7 +85,7 @@ pub struct DeleteArgs {
     wanted: AssignmentArgs,
 }
 
-/// List the roles that there are
+/// List the available roles
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct DefinitionListArgs {
@@ -99,20 +99,20 @@ pub struct DefinitionListArgs {
 
 #[derive(Debug, clap::Args)]
 struct AssignmentArgs {
-    /// The user: a name or an object id
+    /// User: a name or an object id
     #[arg(long, value_name = "USER", value_parser = values::name, add = complete::users())]
     assignee: String,
-    /// The role, such as Reader or "AzureML Data Scientist"
+    /// Role, such as Reader or "AzureML Data Scientist"
     #[arg(long, value_parser = role)]
     role: Role,
-    /// Where: / or /subscriptions/S[/resourceGroups/G[/…/workspaces/W]]
+    /// Scope: / or /subscriptions/S[/resourceGroups/G[/…/workspaces/W]]
     #[arg(long, value_name = "SCOPE", value_parser = scope)]
     scope: RoleScope,
     #[command(flatten)]
     place: StateDirArg,
 }
 
-/// An assignment as az prints it.
+/// An assignment in the form that az prints.
 #[derive(Debug, Serialize)]
 struct Row {
     id: String,
@@ -170,7 +170,7 @@ async fn create(args: &CreateArgs) -> CliResult {
     let AssignmentArgs { assignee, role, scope, place } = &args.wanted;
     let client = Client::connect(place.find()?).await?;
     let user = AccessRoute::User { name: assignee.as_str().into() };
-    // By name, where the caller may look names up; otherwise the server says whether it is an object id.
+    // Names are resolved if the caller may list users; otherwise the server checks whether it is an object id.
     let found = client.get::<UserDocument>(&Route::Access(user)).await;
     let principal_id = found.map_or_else(|_| assignee.clone(), |user| user.object_id);
     let name = assignment_name(&principal_id, *role, scope).into();
@@ -219,7 +219,7 @@ async fn delete(args: &DeleteArgs) -> CliResult {
             wanted.role.as_str(),
             wanted.scope
         ))
-        .hint("`muster role assignment list -o table` shows who has which")
+        .hint("list the assignments with `muster role assignment list -o table`")
     })?;
     let (scope, name) = (wanted.scope.clone(), found.name.into());
     let route = Route::Access(AccessRoute::RoleAssignment { scope, name });
@@ -242,20 +242,16 @@ async fn definitions(args: &DefinitionListArgs) -> CliResult {
         let cells = |one: &RoleDefinitionDocument| {
             vec![one.properties.role_name.clone(), one.properties.description.clone()]
         };
-        output::table(
-            &DEFINITION_HEADER,
-            found.iter().map(cells).collect(),
-            "there is no such role",
-        )
+        output::table(&DEFINITION_HEADER, found.iter().map(cells).collect(), "no matching roles")
     })
 }
 
 fn print_table(rows: &[Row]) -> CliResult {
     let rows = rows.iter().map(Row::cells).collect();
-    output::table(&HEADER, rows, "nobody has a role there; the owner may do everything")
+    output::table(&HEADER, rows, "no role assignments on this scope; the owner has all permissions")
 }
 
-/// The same role of the same user on the same scope has the same name, so giving it twice is giving it once.
+/// The name is derived from the role, the user and the scope, so that assigning a role twice has no further effect.
 fn assignment_name(principal_id: &str, role: Role, scope: &RoleScope) -> String {
     let short = |text: &str| text.chars().take(8).collect::<String>();
     let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
@@ -270,14 +266,14 @@ fn role(text: &str) -> Result<Role, String> {
         let known = Role::ALL.map(Role::as_str);
         let near = suggestion(text, known.into_iter());
         let near = near.map(|near| format!("{near} ")).unwrap_or_default();
-        format!("there is no such role; {near}use one of {}", known.join(", "))
+        format!("unknown role; {near}use one of {}", known.join(", "))
     })
 }
 
 fn scope(text: &str) -> Result<RoleScope, String> {
     scope_of(text).filter(|_| text.starts_with('/')).ok_or_else(|| {
-        "write it as Azure does: /, /subscriptions/S, /subscriptions/S/resourceGroups/G, or a \
-         workspace's whole id"
+        "write it as Azure does: /, /subscriptions/S, /subscriptions/S/resourceGroups/G, or the full id \
+         of a workspace"
             .to_owned()
     })
 }

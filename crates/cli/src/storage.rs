@@ -1,4 +1,4 @@
-//! `muster storage`: the upkeep of the blob storage.
+//! `muster storage`: maintenance of the blob storage.
 
 use clap::Subcommand;
 use muster_wire::datastore::{Collected, GarbageRequest};
@@ -10,29 +10,29 @@ use crate::output::{self, Print};
 use crate::server_location::StateDirArg;
 use crate::values;
 
-/// Look after the blob storage
+/// Maintain the blob storage
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Gc(GcArgs),
 }
 
-/// Remove the bytes that no blob, no waiting block and no job names any more
+/// Delete bytes that no blob, uncommitted block or job references any more
 ///
-/// The server does so by itself, every two minutes for what has changed; this looks at every file.
+/// The server does this automatically, every two minutes for recent changes; this command checks every file.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Destructive: removes files that nothing leads to. What is in a blob or was left by a job stays."
+    after_help = "Destructive: deletes files that nothing references. Blobs and the outputs of jobs are kept."
 )]
 pub struct GcArgs {
-    /// Only count what would go
+    /// Only report what would be deleted
     #[arg(long)]
     dry_run: bool,
-    /// Leave alone what was sent or asked for within this time [default: the server's blob-grace-seconds]
+    /// Keep files that were uploaded or requested within this time [default: the server's blob-grace-seconds]
     #[arg(long, value_name = "SECONDS", value_parser = values::count)]
     grace_seconds: Option<u32>,
-    /// First drop uncommitted blocks that were sent longer ago than this [default: the server's block-lifetime-seconds]
+    /// First delete uncommitted blocks that are older than this [default: the server's block-lifetime-seconds]
     ///
-    /// An upload that is under way, and that sent blocks before then, fails when it puts them together.
+    /// An upload in progress that sent blocks before then fails when it commits them.
     #[arg(long, value_name = "SECONDS", value_parser = values::count)]
     block_seconds: Option<u32>,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub async fn run(command: Command) -> CliResult {
     let swept: Collected = client.post_body(&route, body).await?.document()?;
     args.print.show(&swept, || {
         let [files, bytes, kept] = [swept.files, swept.bytes, swept.kept].map(|it| it.to_string());
-        let gone = if swept.dry_run { "Would go" } else { "Gone" };
-        output::table(&[gone, "Bytes", "Stay"], vec![vec![files, bytes, kept]], "")
+        let deleted = if swept.dry_run { "Would be deleted" } else { "Deleted" };
+        output::table(&[deleted, "Bytes", "Kept"], vec![vec![files, bytes, kept]], "")
     })
 }

@@ -85,8 +85,8 @@ pub fn start(args: &Start, workspaces: Workspaces) -> CliResult {
     let runtime = runtime.map_err(|why| Failure::error(format!("cannot start: {why}")))?;
     let ended = runtime.block_on(async {
         let signals = Signals::listen()?;
-        let told = talk.clone();
-        muster_server::run(server, move |ready| announce(ready, &told), signals.shutdown(talk))
+        let for_ready = talk.clone();
+        muster_server::run(server, move |ready| announce(ready, &for_ready), signals.shutdown(talk))
             .await
             .map_err(|why| match &why {
                 // The user's own files, with the paths as given.

@@ -1,4 +1,4 @@
-//! `muster user`: who else may use the server, each with a key of their own.
+//! `muster user`: the users of the server, each with their own key.
 
 use clap::Subcommand;
 use muster_core::model::UserKind;
@@ -14,9 +14,9 @@ use crate::names::{self, Name};
 use crate::output::{self, Print};
 use crate::server_location::StateDirArg;
 
-const HEADER: [&str; 5] = ["Name", "Type", "Object id", "Created", "Key made"];
+const HEADER: [&str; 5] = ["Name", "Type", "Object id", "Created", "Key created"];
 
-/// Make users, and give and take their keys
+/// Manage users and their keys
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Create(CreateArgs),
@@ -27,13 +27,13 @@ pub enum Command {
     Delete(DeleteArgs),
 }
 
-/// Make a user and print the key, which nobody can see again
+/// Create a user and print the key, which is not shown again
 ///
-/// A new user may do nothing: `muster role assignment create` gives roles.
+/// A new user has no permissions: assign roles with `muster role assignment create`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating, exposes: whoever has the printed key can act as this user.")]
+#[command(after_help = "Mutating, exposes: anyone with the printed key can act as this user.")]
 pub struct CreateArgs {
-    /// For a program instead of a person: a service principal
+    /// Create a service principal, for a program instead of a person
     #[arg(long)]
     service: bool,
     #[command(flatten)]
@@ -60,10 +60,10 @@ pub struct ShowArgs {
     target: Target,
 }
 
-/// Give a user another key and print it; the old one and its tokens are void at once
+/// Replace the key of a user and print the new one; the old key and its tokens become invalid at once
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Mutating, exposes: whatever uses the old key is refused, and a new one is printed."
+    after_help = "Mutating, exposes: programs with the old key are refused, and a new key is printed."
 )]
 pub struct RotateKeyArgs {
     #[command(flatten)]
@@ -72,9 +72,9 @@ pub struct RotateKeyArgs {
     target: Target,
 }
 
-/// Take a user's key away; it and its tokens are void at once
+/// Revoke the key of a user; the key and its tokens become invalid at once
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: the user can do nothing until `muster user rotate-key`.")]
+#[command(after_help = "Mutating: the user has no access until `muster user rotate-key`.")]
 pub struct RevokeKeyArgs {
     #[command(flatten)]
     dry: DryRun,
@@ -82,11 +82,13 @@ pub struct RevokeKeyArgs {
     target: Target,
 }
 
-/// Delete a user with key and roles; what they submitted stays
+/// Delete a user with their key and roles; their jobs and other resources are kept
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Destructive: the user's roles are gone, also for a new user of that name.")]
+#[command(
+    after_help = "Destructive: the user's roles are deleted; a new user with that name does not get them."
+)]
 pub struct DeleteArgs {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -105,7 +107,7 @@ struct Target {
     print: Print,
 }
 
-/// The user as it is printed.
+/// The user in the form that is printed.
 #[derive(Debug, Serialize)]
 struct User {
     name: String,
@@ -122,7 +124,7 @@ impl User {
         User { name, object_id, principal_type, created_on, key_made_on, key }
     }
 
-    /// Lines for a shell, but for the key: what is said may end up in a log.
+    /// Commands for a shell, without the key itself: messages may end up in a log.
     async fn how_to_log_in(&self, client: &Client) -> CliResult<String> {
         let me: MeDocument = client.get(&Route::Access(AccessRoute::Me)).await?;
         let (name, id) = (printable(&self.name), printable(&self.object_id));
@@ -137,7 +139,7 @@ impl User {
             ),
         };
         Ok(format!(
-            "the key is shown this once; to act as {name}, with it for KEY and a copy of {} as ca.pem:\n    \
+            "the key is shown only once; to act as {name}, replace KEY with it, copy {} to ca.pem, and run:\n    \
              export MUSTER_URL={} MUSTER_CA_FILE=ca.pem\n    {ours}\n\
              and for Azure's clients and az:\n    eval \"$(muster env)\"\n    {azs}",
             client.ca_file().display(),
@@ -165,7 +167,7 @@ impl Target {
         Route::Access(AccessRoute::User { name: self.name() })
     }
 
-    /// Does something to the user's key.
+    /// Changes the user's key.
     async fn post(&self, route: &Route, dry: DryRun) -> CliResult {
         let client = self.connect().await?;
         if dry.dry_run {
@@ -226,7 +228,7 @@ pub async fn run(command: Command) -> CliResult {
             }
             if !args.yes {
                 let thing = format!("user {}", quoted(name));
-                confirm(&format!("delete {thing} with key and roles"), &thing)?;
+                confirm(&format!("delete {thing} with their key and roles"), &thing)?;
             }
             let client = args.target.connect().await?;
             client.delete(&route).await.map(|_| ())
@@ -242,6 +244,6 @@ async fn list(args: &ListArgs) -> CliResult {
 }
 
 fn print_table(users: &[User]) -> CliResult {
-    let nothing = "there are no users but the owner; `muster user create` makes one";
+    let nothing = "no users except the owner; create one with `muster user create`";
     output::table(&HEADER, users.iter().map(User::row).collect(), nothing)
 }

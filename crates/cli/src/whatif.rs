@@ -236,7 +236,7 @@ fn try_one(trace: &Trace, setting: &Setting, bar: &ProgressBar) -> Result<Figure
 /// Shown on a terminal only, on standard error.
 fn progress(jobs: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {percent:>3} % of {len} jobs, {eta} left");
-    ProgressBar::new(jobs as u64).with_style(style.expect("a template that is right"))
+    ProgressBar::new(jobs as u64).with_style(style.expect("a valid template"))
 }
 
 fn refused(why: SettingError) -> Failure {

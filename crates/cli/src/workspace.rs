@@ -1,4 +1,4 @@
-//! `muster workspace`: workspaces, with the words of `az ml workspace`.
+//! `muster workspace`: workspaces, with the commands and flags of `az ml workspace`.
 
 mod delete;
 pub mod put;
@@ -22,7 +22,7 @@ use crate::values;
 
 const HEADER: [&str; 4] = ["Name", "Location", "Description", "Resource group"];
 
-/// Make workspaces, look at them, change and delete them
+/// Manage workspaces
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Create(put::CreateArgs),
@@ -37,33 +37,33 @@ pub enum Command {
     ProvisionNetwork(ProvisionNetworkArgs),
 }
 
-/// Show the keys of a workspace's accounts: refused, for it has none
+/// Not supported: list the keys of a workspace's accounts (it has none)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+#[command(after_help = "Read-only: always refused, with an alternative.")]
 pub struct ListKeysArgs {
     #[command(flatten)]
     _any: Anything,
 }
 
-/// Read the keys of a workspace's accounts anew: refused, for it has none
+/// Not supported: synchronise the keys of a workspace's accounts (it has none)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+#[command(after_help = "Read-only: always refused, with an alternative.")]
 pub struct SyncKeysArgs {
     #[command(flatten)]
     _any: Anything,
 }
 
-/// Look for trouble with a workspace's accounts: refused, for it has none
+/// Not supported: diagnose a workspace's accounts (it has none)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+#[command(after_help = "Read-only: always refused, with an alternative.")]
 pub struct DiagnoseArgs {
     #[command(flatten)]
     _any: Anything,
 }
 
-/// Make the managed network of a workspace: refused, for nodes are on this machine's network
+/// Not supported: provision the managed network of a workspace (nodes use their host's network)
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: it is always refused, and says what to do instead.")]
+#[command(after_help = "Read-only: always refused, with an alternative.")]
 pub struct ProvisionNetworkArgs {
     #[command(flatten)]
     _any: Anything,
@@ -79,11 +79,11 @@ pub struct ShowArgs {
     target: Target,
 }
 
-/// List the workspaces of a resource group; of the whole subscription where no group is given or configured
+/// List the workspaces in a resource group, or in the whole subscription if no group is given or configured
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
-    /// At most so many
+    /// Maximum number of results
     #[arg(short = 'r', long, value_name = "COUNT", value_parser = values::at_least_one,
           allow_negative_numbers = true)]
     max_results: Option<u32>,
@@ -93,12 +93,12 @@ pub struct ListArgs {
     scope: Scope,
 }
 
-/// Show what a workspace has used of its limits: stored bytes by kind, and waiting jobs
+/// Show how much of its limits a workspace uses: stored bytes by kind, and queued jobs
 ///
-/// The same bytes count once. Of a sparse file, the total counts what it takes; the row of its kind counts its whole length.
-/// To free space, delete jobs with `muster job delete`. What was deleted counts until the server has removed its bytes, which
-/// takes some minutes. Blocks that were uploaded and never put together into a blob expire after a week, or when the
-/// operator runs `muster storage gc --block-seconds`.
+/// Identical bytes count once. For a sparse file, the total counts the space that it uses; the row of its kind counts its whole
+/// length. To free space, delete jobs with `muster job delete`. Deleted bytes count until the server has removed them, which
+/// takes a few minutes. Uploaded blocks that are never committed to a blob expire after a week, or when the operator runs
+/// `muster storage gc --block-seconds`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListUsageArgs {
@@ -108,14 +108,14 @@ pub struct ListUsageArgs {
     target: Target,
 }
 
-/// One limit of a workspace, or a part of what counts for it.
+/// A limit of a workspace, or a part of what counts towards it.
 #[derive(Debug, Serialize)]
 struct UsageRow {
     name: String,
     display_name: Option<String>,
     unit: String,
     used: u64,
-    /// Left out where nothing is limited.
+    /// Left out if there is no limit.
     limit: Option<u64>,
 }
 
@@ -142,7 +142,7 @@ impl UsageRow {
 struct Workspace {
     name: String,
     id: String,
-    /// Camel case, because az adds it to what it got.
+    /// In camel case, because az adds it to the entity.
     #[serde(rename = "resourceGroup")]
     resource_group_by_az: Option<String>,
     resource_group: Option<String>,
@@ -154,7 +154,7 @@ struct Workspace {
     mlflow_tracking_uri: Option<String>,
     hbi_workspace: bool,
     public_network_access: Option<String>,
-    /// Ours.
+    /// Muster's own.
     provisioning_state: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
@@ -189,7 +189,7 @@ impl Workspace {
     }
 }
 
-/// Which workspace a command is about: az's --name, or --workspace-name as everywhere else.
+/// The workspace that a command acts on: az's --name, or --workspace-name as everywhere else.
 #[derive(Debug, clap::Args)]
 struct Target {
     #[command(flatten)]
@@ -203,7 +203,7 @@ impl Target {
         self.key_or(None)
     }
 
-    /// As [`Target::key`], with a name from elsewhere where the flag gives none.
+    /// Like [`Target::key`], with another source for the name if the flag is missing.
     fn key_or(&self, name: Option<&str>) -> CliResult<WorkspaceKey> {
         let mut key = self.scope.workspace()?;
         if let Some(name) = self.name.get().or(name) {
@@ -222,30 +222,30 @@ pub async fn run(command: Command) -> CliResult {
         Command::ListUsage(args) => list_usage(&args).await,
         Command::Delete(args) => delete::run(&args).await,
         Command::ListKeys(_) => {
-            let instead = "keys of users are theirs alone: muster user rotate-key makes a new one";
+            let instead = "users have their own keys: create a new one with muster user rotate-key";
             refuse("list-keys", "a workspace has no accounts with keys", instead)
         }
         Command::SyncKeys(_) => {
-            let instead = "there is nothing to do: logs and results are on the server's own disk";
+            let instead = "nothing needs to be done: logs and results are on the server's own disk";
             refuse("sync-keys", "a workspace has no accounts with keys", instead)
         }
         Command::Diagnose(_) => {
-            let instead = "to see why a job waits or a cluster is as it is: muster why";
-            refuse("diagnose", "a workspace has no accounts that could be wrong", instead)
+            let instead = "to see why a job is waiting or a cluster has its size: muster why";
+            refuse("diagnose", "a workspace has no accounts that could have problems", instead)
         }
         Command::ProvisionNetwork(_) => {
-            let instead = "leave it out: nodes use the network of the machine that they are on";
+            let instead = "remove this step: nodes use the network of their host";
             refuse("provision-network", "there are no managed networks", instead)
         }
     }
 }
 
 fn refuse(verb: &str, why: &str, instead: &str) -> CliResult {
-    let text = format!("workspace {} is not possible here: {why}", quoted(verb));
+    let text = format!("workspace {} is not supported: {why}", quoted(verb));
     Err(Failure::refused(text).hint(instead))
 }
 
-/// Where something is changed, for a forgotten variable or default may lead elsewhere.
+/// Prints where something is changed, because a forgotten variable or default may not be the one that the user has in mind.
 fn say_where(key: &WorkspaceKey) {
     output::say(&format!(
         "in resource group {}, subscription {}",
@@ -259,13 +259,13 @@ async fn show(args: &ShowArgs) -> CliResult {
     let (name, group) = (quoted(&key.name), quoted(&key.resource_group));
     let route = Route::Workspace(key);
     let client = args.target.scope.connect().await?;
-    // Where the first use of a workspace makes it, a misspelt name would make another.
+    // Where workspaces are created on first use, a misspelt name would create another one.
     match client.find(&route).await? {
         Some(found) => print(&Workspace::of(found), &args.print),
         None => {
             let text = format!("workspace {name} does not exist in resource group {group}");
             let missing =
-                Failure::not_found(text).hint("`muster workspace list` shows what there is");
+                Failure::not_found(text).hint("list the workspaces with `muster workspace list`");
             Err(client.suggest(&route, missing).await)
         }
     }
@@ -297,11 +297,11 @@ async fn list_usage(args: &ListUsageArgs) -> CliResult {
     let rows: Vec<_> = page.value.into_iter().map(UsageRow::of).collect();
     args.print.show(&rows, || {
         let cells = rows.iter().map(UsageRow::row).collect();
-        output::table(&["Name", "Used", "Limit", "What"], cells, "nothing is limited")
+        output::table(&["Name", "Used", "Limit", "What"], cells, "no limits")
     })
 }
 
 fn print_table(workspaces: &[Workspace]) -> CliResult {
     let rows = workspaces.iter().map(Workspace::row).collect();
-    output::table(&HEADER, rows, "there are no workspaces yet; `muster workspace create` makes one")
+    output::table(&HEADER, rows, "no workspaces; create one with `muster workspace create`")
 }

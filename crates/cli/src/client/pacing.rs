@@ -52,8 +52,8 @@ where
             Err(_) if may_be_lost => pause_after_loss,
             Err(why) => return Err(lost(why)),
             Ok(response) => {
-                let (status, told) = (response.status(), told(response.headers()));
-                match told.and_then(|told| pause(method, status, told, waited)) {
+                let (status, asked_for) = (response.status(), requested_pause(response.headers()));
+                match asked_for.and_then(|asked_for| pause(method, status, asked_for, waited)) {
                     Some(pause) => {
                         if waited.is_zero() {
                             output::say(&words(status, &reason(response).await, pause));
@@ -62,7 +62,7 @@ where
                         pause
                     }
                     // A response with a time has been waited for long enough.
-                    None if may_be_lost && status.is_server_error() && told.is_none() => {
+                    None if may_be_lost && status.is_server_error() && asked_for.is_none() => {
                         pause_after_loss
                     }
                     None => return Ok(response),
@@ -74,7 +74,7 @@ where
 }
 
 /// When the server wants the request again.
-fn told(headers: &HeaderMap) -> Option<Duration> {
+fn requested_pause(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
     retry_after(text(RETRY_AFTER_MS), text(header::RETRY_AFTER))
 }
@@ -83,7 +83,7 @@ fn told(headers: &HeaderMap) -> Option<Duration> {
 fn pause(
     method: &Method,
     status: StatusCode,
-    told: Duration,
+    asked_for: Duration,
     waited: Duration,
 ) -> Option<Duration> {
     let most = match status {
@@ -93,7 +93,7 @@ fn pause(
         _ => return None,
     };
     // Avoids a tight loop, whatever the server asks for.
-    let pause = told.max(Duration::from_millis(100));
+    let pause = asked_for.max(Duration::from_millis(100));
     (waited + pause <= most).then_some(pause)
 }
 
@@ -131,7 +131,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(after));
             let status = StatusCode::from_u16(status).unwrap();
-            pause(&method, status, told(&headers)?, Duration::from_secs(waited_s))
+            pause(&method, status, requested_pause(&headers)?, Duration::from_secs(waited_s))
         };
         let seconds = |count| Some(Duration::from_secs(count));
         assert_eq!(paused(Method::POST, 429, "3", 0), seconds(3));
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(paused(Method::POST, 503, "1", 0), None, "it may have taken effect");
         assert_eq!(paused(Method::PATCH, 503, "1", 0), None);
         assert_eq!(paused(Method::GET, 500, "1", 0), None);
-        assert_eq!(told(&HeaderMap::new()), None);
+        assert_eq!(requested_pause(&HeaderMap::new()), None);
     }
 
     #[test]

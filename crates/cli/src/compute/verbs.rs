@@ -121,7 +121,7 @@ impl Act {
 
 /// Refuses a command that does not apply to Muster: why, and the alternative.
 pub fn refuse(verb: &str, why: &str, instead: &str) -> CliResult {
-    Err(Failure::refused(format!("compute {} is not possible here: {why}", quoted(verb)))
+    Err(Failure::refused(format!("compute {} is not supported: {why}", quoted(verb)))
         .hint(instead))
 }
 

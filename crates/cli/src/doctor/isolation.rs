@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wall_is_told_by_its_own_name() {
+    fn every_missing_part_is_reported_by_its_name() {
         assert_eq!(bad(&good(), Isolation::Sandbox), []);
         let no = || Err("Operation not permitted (os error 1)".to_owned());
         for (probe, id) in [

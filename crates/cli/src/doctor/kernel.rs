@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_that_restricts_is_told_with_what_lifts_it() {
+    fn every_restricting_setting_is_reported_with_a_remedy() {
         for (kernel, fix, is_for_root) in [
             (Kernel { userns_clone: Some(0), ..good() }, "unprivileged_userns_clone=1", false),
             (Kernel { userns_max: Some(0), ..good() }, "user.max_user_namespaces=65536", true),

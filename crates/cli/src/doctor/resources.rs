@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_cannot_be_kept_are_told_with_the_reason() {
+    fn limits_that_cannot_be_enforced_are_reported_with_the_reason() {
         assert_eq!(bad(&good(), Isolation::Sandbox), []);
         let no = || Err("not delegated".to_owned());
         let all = Enforced { cpu: no(), memory: no(), pids: no() };

@@ -1,8 +1,8 @@
-//! A server's log in files of its own: rotated by size, and never in the server's way.
+//! The log files of a server: rotated by size, and without slowing the server down.
 //!
-//! Whoever logs only puts a line into a queue in memory; one thread writes. While the disk takes nothing, the queue keeps
-//! the newest lines, and the file says afterwards how many are missing. The usual libraries rotate by time, drop the newest
-//! lines, or make the thread that logs wait for the disk.
+//! Logging only adds a line to a queue in memory; a single thread writes. While the disk accepts no writes, the queue keeps the
+//! newest lines, and the file later says how many are missing. The usual libraries rotate by time, drop the newest lines, or
+//! make the logging thread wait for the disk.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -16,23 +16,23 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::output;
 
-/// What waits for the disk at most. With lines of 250 bytes it is some 16,000 of them.
+/// The maximum size of the queue. With lines of 250 bytes, it holds some 16,000 lines.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Until a disk that took nothing is tried again.
+/// The pause before writing is tried again after an error.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Names and addresses are in it.
+/// Only the owner may read the log, because it contains names and addresses.
 const ONLY_OWNER: u32 = 0o600;
 
-/// Where the log goes, and how much of it is kept.
+/// The path of the log, and how much of it is kept.
 #[derive(Debug, Clone)]
 pub struct LogTarget {
     pub path: PathBuf,
     pub bytes_max: u64,
-    /// With the one that is written to.
+    /// Including the current file.
     pub files_max: u64,
 }
 
-/// Takes lines. Cheap to clone.
+/// The sender of lines. Cheap to clone.
 #[derive(Clone)]
 pub struct LogFile {
     shared: Arc<Shared>,
@@ -48,9 +48,9 @@ struct Shared {
 struct Queue {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Since the last time that all was well.
+    /// Since the last successful write.
     dropped: u64,
-    /// The thread has lines in its hands.
+    /// Whether the thread is writing lines that it took from the queue.
     is_writing: bool,
 }
 
@@ -61,7 +61,7 @@ impl Queue {
         self.shrink();
     }
 
-    /// Lines that could not be written are older than all others.
+    /// Returns lines that could not be written to the front: they are older than all others.
     fn put_back(&mut self, lines: VecDeque<Vec<u8>>) {
         self.bytes += lines.iter().map(Vec::len).sum::<usize>();
         for line in lines.into_iter().rev() {
@@ -100,7 +100,7 @@ impl LogFile {
         Ok(log)
     }
 
-    /// Waits until everything is written, but not for ever.
+    /// Waits until everything is written, up to a time limit.
     pub fn flush(&self, within: Duration) {
         let queue = self.shared.lock();
         let is_busy = |queue: &mut Queue| queue.is_writing || !queue.lines.is_empty();
@@ -129,7 +129,7 @@ impl Shared {
                 if dropped > 0 {
                     tracing::warn!(
                         dropped,
-                        "lines of this log are missing: it could not be written for a while"
+                        "lines are missing from this log, because it could not be written for a while"
                     );
                 }
                 continue;
@@ -139,7 +139,7 @@ impl Shared {
             if std::mem::take(&mut is_well) {
                 let path = files.place.path.display();
                 output::say(&format!(
-                    "cannot write the log {path}: {why}; its newest lines are kept until it can be"
+                    "cannot write the log {path}: {why}; the newest lines are kept in memory until it can be written"
                 ));
             }
             std::thread::sleep(AGAIN_AFTER);
@@ -155,7 +155,7 @@ impl Shared {
     }
 }
 
-/// One line on its way.
+/// One line that is being composed.
 pub struct Line<'a> {
     log: &'a LogFile,
     text: Vec<u8>,
@@ -189,20 +189,20 @@ impl<'a> MakeWriter<'a> for LogFile {
     }
 }
 
-/// Whoever owns the file, or may write to it, could change what it says or read names and addresses from it.
+/// A user who owns the file or may write to it could change it, or read names and addresses from it.
 fn check_ours(path: &Path, found: &std::fs::Metadata) -> io::Result<()> {
     let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     if owner != us {
         return refused(format!(
-            "it belongs to user {owner}, who could read and change it; give it to user {us}, who runs this (chown {us} {}), \
-             or name another file with log-file",
+            "it belongs to user {owner}, who could read and change it; change its owner to user {us}, who runs this (chown {us} \
+             {}), or choose another file with log-file",
             path.display()
         ));
     }
     if found.mode() & 0o022 != 0 {
         return refused(format!(
-            "other users may write to it (mode {:04o}); look at what it holds, then close it: chmod go-w {}",
+            "other users may write to it (mode {:04o}); check its content, then run: chmod go-w {}",
             found.mode() & 0o7777,
             path.display()
         ));
@@ -210,7 +210,7 @@ fn check_ours(path: &Path, found: &std::fs::Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// A disk that is full or read-only may be mended.
+/// Whether the error may go away: a full or read-only disk may be repaired.
 fn is_passing(why: &io::Error) -> bool {
     let kinds = [
         io::ErrorKind::StorageFull,
@@ -220,7 +220,7 @@ fn is_passing(why: &io::Error) -> bool {
     kinds.contains(&why.kind())
 }
 
-/// `LOG`, and `LOG.1` to `LOG.n`, which are older.
+/// `LOG`, and the older files `LOG.1` to `LOG.n`.
 struct Files {
     place: LogTarget,
     current: Option<Current>,
@@ -229,12 +229,12 @@ struct Files {
 struct Current {
     file: File,
     bytes: u64,
-    /// Device and inode: somebody may move or remove it.
+    /// Device and inode, because the file may be moved or removed by others.
     identity: (u64, u64),
 }
 
 impl Files {
-    /// Writes whole lines or none of them, and takes away those that are written.
+    /// Writes whole lines or none, and removes the written lines from the list.
     fn write(&mut self, lines: &mut VecDeque<Vec<u8>>) -> io::Result<()> {
         while let Some(first) = lines.front() {
             let first = first.len() as u64;
@@ -262,7 +262,7 @@ impl Files {
     fn append(&mut self, piece: &[u8]) -> io::Result<()> {
         let current = self.current.as_mut().expect("it was opened");
         if let Err(why) = current.file.write_all(piece) {
-            // Half a line would be joined with the next.
+            // Half a line would be joined with the next one.
             let _ = current.file.set_len(current.bytes);
             self.current = None;
             return Err(why);
@@ -271,7 +271,7 @@ impl Files {
         Ok(())
     }
 
-    /// Opens the file, unless it is open and still at its place.
+    /// Opens the file, unless it is open and still has its path.
     fn open(&mut self) -> io::Result<()> {
         let path = &self.place.path;
         if let Some(current) = &self.current {
@@ -284,7 +284,7 @@ impl Files {
         if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "it is not a plain file; name one, or leave log-file out to log to standard error",
+                "it is not a plain file; choose another, or remove log-file to log to standard error",
             ));
         }
         let mut options = OpenOptions::new();
@@ -309,7 +309,7 @@ impl Files {
         Ok(())
     }
 
-    /// From when more were kept.
+    /// Deletes files from a time when more were kept.
     fn remove_surplus(&self) {
         let mut numbers = self.place.files_max..;
         while numbers
@@ -358,7 +358,7 @@ mod tests {
     fn files_are_rotated_by_size_and_the_newest_lines_stay() {
         let dir = tempfile::tempdir().expect("a folder");
         let folder = dir.path();
-        // Ten lines each.
+        // Ten lines per file.
         let mut files = files(folder, 100, 3);
         write(&mut files, 0..7);
         write(&mut files, 7..95);
@@ -369,7 +369,7 @@ mod tests {
         for name in names(folder) {
             assert!(text(folder, &name).len() <= 100, "{name}");
         }
-        // The next start goes on, and fewer may be kept by then.
+        // The next start appends, and may keep fewer files.
         let mut files = self::files(folder, 100, 2);
         files.remove_surplus();
         write(&mut files, 95..97);

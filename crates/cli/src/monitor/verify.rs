@@ -1,4 +1,4 @@
-//! Whether nobody changed the activity log.
+//! Whether the activity log is unchanged.
 
 use muster_wire::activity::{ActivityDocument, ChainDocument};
 use muster_wire::{GovernanceRoute, Route};
@@ -9,17 +9,17 @@ use crate::failure::{CliResult, Failure, quoted};
 use crate::output::{self, Print};
 use crate::server_location::StateDirArg;
 
-/// Of a digest.
+/// The length of a digest.
 const HEX_DIGITS: usize = 64;
 
-/// Check that nobody changed the activity log
+/// Verify that the activity log has not been tampered with
 ///
-/// Each line carries a digest of itself and all before it. Note the head that is printed elsewhere: with --head
-/// it shows later that everything up to there is as it was.
+/// Each entry has a digest of itself and all entries before it. Store the printed head in another place: later, --head proves
+/// with it that all entries up to that point are unchanged.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Read-only: changes nothing. Exit code 1 if something was changed.")]
+#[command(after_help = "Read-only: changes nothing. Exit code 1 if the log was changed.")]
 pub struct Args {
-    /// A head that was noted down: is it still in the log?
+    /// Head that was printed earlier, to check that it is still in the log
     #[arg(long, value_name = "DIGEST", value_parser = digest)]
     head: Option<String>,
     #[command(flatten)]
@@ -33,9 +33,9 @@ struct Verdict {
     is_whole: bool,
     entries: u64,
     head: String,
-    /// The first entry that does not follow from the one before.
+    /// The first entry whose digest does not match the entry before.
     broken_at: Option<u64>,
-    /// The entry with the digest that was asked for.
+    /// The number of the entry with the given digest.
     head_found_at: Option<u64>,
 }
 
@@ -62,28 +62,30 @@ pub async fn run(args: &Args) -> CliResult {
             verdict.head.clone(),
             found,
         ];
-        output::table(&["Whole", "Entries", "Head", "Given head at"], vec![row], "")
+        output::table(&["Intact", "Entries", "Head", "Given head at"], vec![row], "")
     })?;
     if let Some(number) = verdict.broken_at {
         return Err(Failure::error(format!(
-            "the activity log was changed: entry {number} does not follow from the one before"
+            "the activity log was changed: entry {number} does not match the entry before it"
         ))
-        .hint("compare it with a backup of the state directory: it is no evidence any more"));
+        .hint(
+            "compare it with a backup of the state directory; it cannot serve as evidence any more",
+        ));
     }
     match (&args.head, verdict.head_found_at) {
         (Some(digest), None) => Err(Failure::error(format!(
-            "no entry has the digest {}: the log was written anew, or the entry is older than 90 days",
+            "no entry has the digest {}: the log was rewritten, or the entry is older than 90 days",
             quoted(digest)
         ))),
         (Some(_), Some(number)) => {
-            output::say(&format!("nothing up to entry {number} was changed since it was noted"));
+            output::say(&format!("all entries up to {number} are unchanged"));
             Ok(())
         }
         (None, _) => Ok(()),
     }
 }
 
-/// The number of the entry with this digest. Newest first, as a head that was noted down is mostly recent.
+/// The number of the entry with this digest. The search starts with the newest, because a stored head is usually recent.
 async fn find(client: &Client, digest: &str) -> CliResult<Option<u64>> {
     let all = Route::Governance(GovernanceRoute::Activity { subscription: None });
     let mut page: muster_wire::Page<ActivityDocument> = client.get(&all).await?;
@@ -103,6 +105,6 @@ fn digest(text: &str) -> Result<String, String> {
     let is_hex = text.len() == HEX_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match is_hex {
         true => Ok(text.to_ascii_lowercase()),
-        false => Err(format!("a digest has {HEX_DIGITS} hexadecimal digits, as head has")),
+        false => Err(format!("a digest has {HEX_DIGITS} hexadecimal digits, like head")),
     }
 }

@@ -10,7 +10,7 @@ const TEXT: Style = AnsiColor::Green.on_default();
 /// Numbers, true, false and null.
 const PLAIN: Style = AnsiColor::Cyan.on_default();
 
-/// The same text as without colours, once these are taken away.
+/// Without the colours, the text is the same as the plain format.
 pub fn json(value: &Value) -> String {
     let mut text = String::new();
     write_json(value, 0, &mut text);
@@ -56,7 +56,7 @@ fn write_block<'a>(
     text.push(close);
 }
 
-/// Line by line: what stands before the first colon is a key, what stands behind it is a value.
+/// Line by line: the text before the first colon is a key, the rest is a value.
 pub fn yaml(plain: &str) -> String {
     plain.lines().map(|line| yaml_line(line) + "\n").collect()
 }
@@ -68,7 +68,7 @@ fn yaml_line(line: &str) -> String {
         let is_text = !matches!(text, "true" | "false" | "null") && text.parse::<f64>().is_err();
         painted(if is_text { TEXT } else { PLAIN }, text)
     };
-    // A quoted key may hold a colon of its own; it is rare enough to stay without colour.
+    // A quoted key may contain a colon; this is rare, so it is not coloured.
     let is_quoted = rest.starts_with(['"', '\'']);
     if let Some((key, rest)) = rest.split_once(": ").filter(|_| !is_quoted) {
         return format!("{lead}{}: {}", painted(KEY, key), value(rest));

@@ -1,4 +1,4 @@
-//! `--query`: a JMESPath expression over what a command prints, as az has it.
+//! `--query`: a JMESPath expression that is applied to the output of a command, as in az.
 
 use jmespath::ast::Ast;
 use jmespath::{ErrorReason, JmespathError};
@@ -9,39 +9,39 @@ use crate::failure::{CliResult, Failure, brief};
 
 /// Far more than a person types.
 const QUERY_BYTES_MAX: usize = 2_048;
-/// The library recurses with the depth of an expression: room for one that is nothing but brackets.
+/// The library recurses with the depth of an expression: enough stack for one that consists of brackets only.
 const STACK_BYTES: usize = 64 << 20;
 const EXAMPLE: &str = r#"such as --query "[].name" or --query "[?status=='Running'].{Name:name}""#;
 
-/// Functions that give a whole number for whole numbers, in the library that az uses.
+/// Functions that return a whole number for whole numbers, in the library that az uses.
 const WHOLE_IN_AZ: [&str; 4] = ["abs", "ceil", "floor", "sum"];
-/// Up to here a floating-point number tells all whole numbers apart.
+/// Up to here, floating-point numbers represent all whole numbers exactly.
 const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
 
-/// An expression that has been read once and found good.
+/// An expression that has been parsed successfully.
 #[derive(Debug, Clone)]
 pub struct Query(String);
 
-/// What is printed: the whole document, or what a query made of it.
+/// What is printed: the whole document, or the result of a query.
 pub struct Data {
     pub value: Value,
-    /// In which order the query names the keys of its objects. The JMESPath library sorts them, but
-    /// columns are read in the order in which they were asked for.
+    /// The order in which the query names the keys of its objects. The JMESPath library sorts them, but columns should be in
+    /// the order in which they were requested.
     orders: Vec<Vec<String>>,
 }
 
-/// For clap: so that a bad expression is refused before anything is asked or changed.
+/// For clap, so that an invalid expression is refused before any request is sent.
 pub fn parse(text: &str) -> Result<Query, String> {
     if text.len() > QUERY_BYTES_MAX {
         let length = text.len();
         return Err(format!(
-            "it has {length} bytes, at most {QUERY_BYTES_MAX} are read; shorten it"
+            "it has {length} bytes; the limit is {QUERY_BYTES_MAX}, so shorten it"
         ));
     }
     let text = with_texts_quoted(text);
     match with_room(|| jmespath::parse(&text).map(drop)) {
         Ok(()) => Ok(Query(text)),
-        Err(why) => Err(format!("{}; give a JMESPath expression, {EXAMPLE}", told(&why))),
+        Err(why) => Err(format!("{}; give a JMESPath expression, {EXAMPLE}", message(&why))),
     }
 }
 
@@ -49,15 +49,15 @@ impl Query {
     pub fn apply(&self, document: &Value) -> CliResult<Data> {
         with_room(|| self.search(document)).map_err(|why| {
             Failure::refused(format!("--query: {why}"))
-                .hint("see what there is to ask: the same command with -o json and without --query")
+                .hint("to see the available fields, run the same command with -o json and without --query")
         })
     }
 
     fn search(&self, document: &Value) -> Result<Data, String> {
-        let mut ast = jmespath::parse(&self.0).map_err(|why| told(&why))?;
+        let mut ast = jmespath::parse(&self.0).map_err(|why| message(&why))?;
         let mut seen = Seen::default();
         seen.look_at(&mut ast);
-        let found = bounded::search(&self.0, ast, document).map_err(|why| told(&why))?;
+        let found = bounded::search(&self.0, ast, document).map_err(|why| message(&why))?;
         let mut value = serde_json::to_value(&*found).expect("the result has text keys");
         if seen.computes {
             make_whole(&mut value);
@@ -71,12 +71,12 @@ impl Data {
         Data { value, orders: Vec::new() }
     }
 
-    /// The members of an object as the query orders them, else sorted.
+    /// The members of an object in the order of the query, else sorted.
     pub fn members<'a>(&self, object: &'a Map<String, Value>) -> Vec<(&'a String, &'a Value)> {
         let is_of = |order: &&Vec<String>| {
             order.len() == object.len() && order.iter().all(|key| object.contains_key(key))
         };
-        // The last one is the one that is nearest to the result.
+        // The last one is the one that is closest to the result.
         if let Some(order) = self.orders.iter().rev().find(is_of) {
             return order.iter().filter_map(|key| object.get_key_value(key)).collect();
         }
@@ -86,8 +86,8 @@ impl Data {
     }
 }
 
-/// Many a script for az has [?name==`cpu`]: a literal that is no JSON is a text there, by an older rule of
-/// JMESPath that our library does not know. It gets its quotes.
+/// Many scripts for az use [?name==`cpu`]: an older rule of JMESPath, which our library does not know, treats a literal that is
+/// not JSON as a string. This adds the quotes.
 fn with_texts_quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     let mut rest = text;
@@ -95,7 +95,7 @@ fn with_texts_quoted(text: &str) -> String {
         let (before, after) = rest.split_at(start);
         quoted.push_str(before);
         let delimiter = after.chars().next().unwrap_or_default();
-        // What is not closed is left to the parser's own words.
+        // The parser reports a missing end.
         let Some(end) = closing(after, delimiter) else {
             rest = after;
             break;
@@ -103,7 +103,7 @@ fn with_texts_quoted(text: &str) -> String {
         let (whole, behind) = after.split_at(end + 1);
         let inside = &whole[1..end];
         if delimiter == '`' && serde_json::from_str::<Value>(&inside.replace("\\`", "`")).is_err() {
-            // With a quote or an escape in it, it is a slip rather than a text.
+            // With a quote or an escape in it, it is a mistake rather than a string.
             match inside.contains(['"', '\\']) {
                 true => quoted.push_str(whole),
                 false => quoted.push_str(&format!("`{}`", Value::from(inside.trim_start()))),
@@ -116,7 +116,7 @@ fn with_texts_quoted(text: &str) -> String {
     quoted + rest
 }
 
-/// Where what begins with the delimiter ends with it.
+/// The end of a token that begins with the delimiter.
 fn closing(text: &str, delimiter: char) -> Option<usize> {
     let mut is_escaped = false;
     let mut chars = text.char_indices().skip(1);
@@ -135,23 +135,23 @@ fn with_room<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// The library's words without those of its parser.
-fn told(why: &JmespathError) -> String {
+/// The library's message without the terms of its parser.
+fn message(why: &JmespathError) -> String {
     let words = match &why.reason {
         ErrorReason::Parse(words) => words.clone(),
         ErrorReason::Runtime(why) => why.to_string(),
     };
     let words = words.replace("nud token", "token").replace("led token", "token");
-    let words = words.replace("found Eof", "found its end");
+    let words = words.replace("found Eof", "found the end");
     format!("{} at character {}", brief(&words), why.offset + 1)
 }
 
-/// What an expression has in it.
+/// What an expression contains.
 #[derive(Default)]
 struct Seen {
     /// The keys of every `{Name: …}`.
     orders: Vec<Vec<String>>,
-    /// Whether numbers are computed.
+    /// Whether it computes numbers.
     computes: bool,
 }
 
@@ -168,7 +168,7 @@ impl Seen {
     }
 }
 
-/// 3.0 → 3, where the library has computed with whole numbers as if they were not.
+/// 3.0 → 3, where the library computed with whole numbers as floating-point numbers.
 fn make_whole(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(make_whole),
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_bad_query_says_where_and_shows_a_good_one() {
         for (bad, wanted) in [
-            ("[", "found its end at character 2"),
+            ("[", "found the end at character 2"),
             ("name ==", "at character 8"),
             ("[?a=1]", "at character"),
             ("'x", "Unclosed"),
@@ -221,7 +221,7 @@ mod tests {
             assert!(!why.contains('\n'), "{why}");
         }
         let long = "a".repeat(QUERY_BYTES_MAX + 1);
-        assert!(parse(&long).expect_err("too long").contains("at most 2048"), "its limit");
+        assert!(parse(&long).expect_err("too long").contains("the limit is 2048"), "its limit");
         let failure = parse("length(a)").expect("good").apply(&json!({"a": 1}));
         let why = failure.err().expect("a number has no length").to_string();
         assert!(why.starts_with("--query: ") && why.contains("number"), "{why}");

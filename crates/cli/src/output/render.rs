@@ -1,4 +1,4 @@
-//! The formats of `--output`, as az prints them.
+//! The formats of `--output`, in the form that az prints.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::query::Data;
 use super::table_text;
 use crate::failure::{CliResult, Failure};
 
-/// Left out of tables: long, and of little use to a person. Under another key they are shown.
+/// Left out of tables: long, and of little use to people. A query can show them under another key.
 const NOT_IN_TABLES: [&str; 3] = ["id", "type", "etag"];
 
 pub fn json(value: &Value) -> String {
@@ -15,8 +15,8 @@ pub fn json(value: &Value) -> String {
     without_commands(text)
 }
 
-/// Some terminals obey U+0080 to U+009F as they obey escapes. JSON has another way to write them, which programs read as
-/// the same.
+/// Some terminals interpret U+0080 to U+009F like escapes. JSON can write them in another way, which programs read as the
+/// same.
 pub fn without_commands(json: String) -> String {
     let is_command = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
     if !json.contains(is_command) {
@@ -33,7 +33,7 @@ pub fn without_commands(json: String) -> String {
 }
 
 pub fn yaml(value: &Value) -> CliResult<String> {
-    // A path or a command stays on its line, where grep finds it.
+    // Paths and commands are not wrapped, so that grep finds them.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options);
     let mut text = text.map_err(|why| Failure::error(format!("cannot print as YAML: {why}")))?;
@@ -43,7 +43,7 @@ pub fn yaml(value: &Value) -> CliResult<String> {
     Ok(text)
 }
 
-/// One line per item of a list; the values of an item with tabs between them.
+/// One line per item of a list, with tabs between the values of an item.
 pub fn tsv(data: &Data) -> String {
     let mut text = String::new();
     for item in items(&data.value) {
@@ -79,8 +79,8 @@ pub fn table(data: &Data) -> CliResult<String> {
         return Ok(String::new());
     }
     if header.is_empty() {
-        return Err(Failure::error("there is nothing in the result that a table could show")
-            .hint("name the columns, such as --query \"[].{Name:name, Id:id}\", or use -o json"));
+        return Err(Failure::error("the result has no values that a table could show")
+            .hint("select columns, such as --query \"[].{Name:name, Id:id}\", or use -o json"));
     }
     let cell = |cells: &[(String, String)], column: &String| {
         let found = cells.iter().find(|(known, _)| known == column);
@@ -109,12 +109,12 @@ fn table_cells(data: &Data, item: &Value) -> Vec<(String, String)> {
     }
 }
 
-/// What is missing is left empty, as it is where a row does not have the column.
+/// A missing value is empty, as in a row that does not have the column.
 fn table_cell(value: &Value) -> String {
     if value.is_null() { String::new() } else { plain_cell(value) }
 }
 
-/// What is no list is a list of one.
+/// A value that is not a list counts as a list with one item.
 fn items(value: &Value) -> &[Value] {
     match value {
         Value::Array(items) => items,
@@ -122,7 +122,7 @@ fn items(value: &Value) -> &[Value] {
     }
 }
 
-/// A list is its length and an object is nothing, so that every line has as many cells as the others.
+/// A list is printed as its length and an object as nothing, so that every line has the same number of cells.
 fn tsv_cell(value: &Value) -> String {
     match value {
         Value::Array(items) => items.len().to_string(),
@@ -131,7 +131,7 @@ fn tsv_cell(value: &Value) -> String {
     }
 }
 
-/// As Python writes it, for that is what scripts for az compare with.
+/// Python's format, because scripts for az compare with that.
 fn plain_cell(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),

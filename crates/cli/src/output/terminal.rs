@@ -1,46 +1,46 @@
-//! What a job writes, for a terminal: its text and its colours. Whatever else a terminal would obey (titles, the clipboard,
-//! answers typed for the user, a cleared screen) is left out.
+//! The output of a job for a terminal: its text and its colours. All other control sequences (titles, the clipboard, input on
+//! behalf of the user, clearing the screen) are left out.
 //!
-//! A sequence that never ends must not take the rest of the log with it, nor memory: a newline ends every sequence, and so
-//! does its greatest length. What follows is text, which does no harm.
+//! A sequence that never ends must neither swallow the rest of the log nor use up memory: a newline ends every sequence, and so
+//! does a maximum length. What follows is text, which is harmless.
 
-/// A log piece by piece: a character or a sequence may begin in one piece and end in the next.
+/// Filters a log piece by piece: a character or a sequence may begin in one piece and end in the next.
 #[derive(Default)]
 pub struct Safe {
-    /// The first bytes of a character whose last ones have not come yet.
+    /// The first bytes of a character whose last ones have not arrived yet.
     partial: Vec<u8>,
     state: State,
     shown: String,
     is_coloured: bool,
 }
 
-/// What came before the next character.
+/// What precedes the next character.
 #[derive(Default)]
 enum State {
     #[default]
     Text,
-    /// ESC, and perhaps characters that say which table the last one is from.
+    /// ESC, and possibly characters that select a character set.
     Escape,
-    /// ESC [, and the sequence's parameters so far.
+    /// ESC [, and the parameters of the sequence so far.
     Control(String),
-    /// ESC ], P, X, ^ or _, and how many characters of the string came since.
+    /// ESC ], P, X, ^ or _, and the number of characters of the string so far.
     Skipped(usize),
 }
 
 const ESCAPE: char = '\x1b';
-/// Colours take about 40 at most.
+/// Colour sequences have about 40 characters at most.
 const PARAMETERS_MAX: usize = 128;
 /// Titles and links are shorter.
 const STRING_CHARS_MAX: usize = 4096;
 
-/// What a terminal obeys instead of showing it: control characters, and those that turn the direction of what follows, so that
-/// a text reads as another one.
+/// Characters that a terminal interprets instead of displaying them: control characters, and those that change the direction
+/// of the text, so that it reads differently.
 pub fn is_command(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl Safe {
-    /// Returns what of the next piece may be shown.
+    /// Returns the displayable part of the next piece.
     pub fn take(&mut self, piece: &[u8]) -> Vec<u8> {
         for byte in piece {
             self.byte(*byte);
@@ -48,7 +48,7 @@ impl Safe {
         std::mem::take(&mut self.shown).into_bytes()
     }
 
-    /// What takes back a colour that was left on.
+    /// Resets a colour that was left on.
     pub fn end(&mut self) -> &'static [u8] {
         if std::mem::take(&mut self.is_coloured) { b"\x1b[0m" } else { b"" }
     }
@@ -61,7 +61,7 @@ impl Safe {
                 character.into_iter().for_each(|character| self.character(character));
             }
             Err(why) => {
-                // Without a length, the character may still become whole.
+                // Without a length, the character may still be completed.
                 let Some(broken) = why.error_len() else { return };
                 let rest = self.partial.split_off(broken);
                 self.partial.clear();
@@ -73,13 +73,13 @@ impl Safe {
 
     fn character(&mut self, character: char) {
         self.state = match (std::mem::take(&mut self.state), character) {
-            // Progress bars go back to the start of their line.
+            // Progress bars return to the start of their line.
             (_, '\n' | '\r') => {
                 self.shown.push(character);
                 State::Text
             }
             (_, ESCAPE) => State::Escape,
-            // CAN and SUB take back what has begun, and ST ends it.
+            // CAN and SUB abort a sequence, and ST ends it.
             (_, '\x18' | '\x1a' | '\u{9c}') => State::Text,
             (_, '\u{9b}') => State::Control(String::new()),
             (_, '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}') => State::Skipped(0),
@@ -217,7 +217,7 @@ mod tests {
         {
             let text = format!("before{begin}\nthe next line\n");
             assert_eq!(shown(&[text.as_bytes()]), "before\nthe next line\n", "{begin:?}");
-            // Nor does a line without end.
+            // The same holds for a line without an end.
             let text = format!("{begin}{};the end", ";".repeat(2 * STRING_CHARS_MAX));
             assert!(shown(&[text.as_bytes()]).ends_with(";the end"), "{begin:?}");
         }

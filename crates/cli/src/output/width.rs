@@ -1,14 +1,14 @@
-//! Tables that fit a terminal: columns that matter least go first, then long texts are cut.
+//! Tables that fit a terminal: the least important columns are removed first, then long texts are truncated.
 
 use std::io::stdout;
 
 use rustix::termios::tcgetwinsize;
 
-/// What a terminal that does not say how large it is has at least, and what is assumed where there is none.
+/// The width that is assumed if there is no terminal, or if it does not report its size.
 pub const SIZE_DEFAULT: (usize, usize) = (80, 24);
-/// What is between two columns.
+/// The space between two columns.
 const GAP: usize = 2;
-/// A column is not cut below this.
+/// Columns are not truncated below this width.
 const CUT_MIN: usize = 8;
 
 /// Columns and rows of the terminal.
@@ -21,7 +21,7 @@ pub fn size() -> (usize, usize) {
     }
 }
 
-/// The columns that are left, in their order, when those in `expendable` go one after another until the rest fits.
+/// The remaining columns, in their order, when those in `expendable` are removed one by one until the rest fits.
 pub fn kept(
     header: &[&str],
     rows: &[Vec<String>],
@@ -39,7 +39,7 @@ pub fn kept(
     kept
 }
 
-/// The rows with their widest cells cut, until a table of them fits. The widest column is cut first.
+/// The rows with their widest cells truncated until the table fits. The widest column is truncated first.
 pub fn cut(
     header: &[&str],
     rows: Vec<Vec<String>>,
@@ -57,7 +57,7 @@ pub fn cut(
             .max_by_key(|index| widths[*index]);
         match widest {
             Some(index) if excess > 0 => {
-                // As far as the next widest, so that no column is cut while another is much wider.
+                // Down to the next widest, so that no column is truncated while another is much wider.
                 let next = all
                     .iter()
                     .filter(|other| **other != index && cuttable.contains(&header[**other]));
@@ -72,7 +72,7 @@ pub fn cut(
     rows.into_iter().map(|row| row.into_iter().enumerate().map(cell).collect()).collect()
 }
 
-/// A text in lines of at most `width` characters, broken between words where there are any.
+/// A text in lines of at most `width` characters, broken between words if possible.
 pub fn folded(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -103,7 +103,7 @@ fn widths(header: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
 
 fn total(widths: &[usize], kept: &[usize]) -> usize {
     let sum: usize = kept.iter().map(|index| widths[*index]).sum();
-    // The line below the header is one longer than the cells above it.
+    // The line below the header is one character longer than the cells above it.
     (sum + GAP * kept.len()).saturating_sub(1)
 }
 
@@ -112,7 +112,7 @@ fn shortened(text: String, width: usize) -> String {
         return text;
     }
     let kept = width.saturating_sub(1);
-    // What matters of a path is its end.
+    // The important part of a path is its end.
     if text.contains('/') {
         let skipped = text.chars().count() - kept;
         return format!("…{}", text.chars().skip(skipped).collect::<String>());

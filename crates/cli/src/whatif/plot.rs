@@ -171,7 +171,7 @@ fn frame(svg: &mut String, x: &Axis, y: &Axis, size: &str) {
     put(
         svg,
         format_args!(
-            r#"<text x="{LEFT}" y="48" class="quiet">{size}; points are idle times in seconds, lines are most nodes</text>"#
+            r#"<text x="{LEFT}" y="48" class="quiet">{size}; points: idle times in seconds, lines: maximum numbers of nodes</text>"#
         ),
     );
     let (left, right, bottom, top) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM, TOP);
@@ -308,7 +308,7 @@ fn curve(
 
 fn legend(svg: &mut String, points: &[Point]) {
     let left = WIDTH - RIGHT + 16.0;
-    put(svg, format_args!(r#"<text class="quiet" x="{left}" y="28">most nodes</text>"#));
+    put(svg, format_args!(r#"<text class="quiet" x="{left}" y="28">max nodes</text>"#));
     let lines = points.chunk_by(|one, other| one.max_nodes == other.max_nodes);
     for (place, line) in lines.enumerate() {
         let Some(first) = line.first() else { continue };

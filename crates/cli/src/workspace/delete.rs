@@ -1,4 +1,4 @@
-//! Deleting a workspace: asked twice, unless the user says that once is enough.
+//! Deleting a workspace, after confirmation.
 
 use muster_wire::Route;
 use reqwest::StatusCode;
@@ -12,18 +12,18 @@ use crate::output::Print;
 
 /// Delete a workspace
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Destructive: a workspace that is gone does not come back.")]
+#[command(after_help = "Destructive: a deleted workspace cannot be recovered.")]
 pub struct Args {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
-    /// Do not wait until it is gone
+    /// Do not wait until the deletion has finished
     #[arg(long)]
     no_wait: bool,
-    /// With its accounts and vaults, of which there are none here
+    /// Accepted for compatibility with az: delete its accounts and vaults, of which it has none
     #[arg(long)]
     all_resources: bool,
-    /// Keep nothing to bring it back from, which nobody does here
+    /// Accepted for compatibility with az: a deleted workspace can never be recovered
     #[arg(short, long)]
     permanently_delete: bool,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub async fn run(args: &Args) -> CliResult {
     let answer = client.delete(&route).await?;
     if answer.status == StatusCode::NO_CONTENT {
         let missing = Failure::not_found(format!("there is no {thing} to delete"))
-            .hint("`muster workspace list` shows what there is");
+            .hint("list the workspaces with `muster workspace list`");
         return Err(client.suggest(&route, missing).await);
     }
     if args.no_wait {

@@ -1,7 +1,7 @@
-//! Making and changing workspaces.
+//! Creating and changing workspaces.
 //!
-//! What was asked for is compared with what the server then shows: a wish that it does not keep is told, not
-//! taken for granted.
+//! The request is compared with the resulting workspace: a value that the server did not accept is reported, not taken for
+//! granted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::operation;
 use crate::output::Print;
 use crate::values;
 
-const NO_ACCOUNTS: &str = "logs and results are on the server's own disk; leave it out";
+const NO_ACCOUNTS: &str = "logs and results are on the server's own disk; remove this field";
 pub const FIELDS: &[Field] = &[
     field("name", Kind::Text),
     field("location", Kind::Text),
@@ -36,10 +36,13 @@ pub const FIELDS: &[Field] = &[
     field("application_insights", Kind::Refused(NO_ACCOUNTS)),
     field("container_registry", Kind::Refused(NO_ACCOUNTS)),
     field("customer_managed_key", Kind::Refused(NO_ACCOUNTS)),
-    field("image_build_compute", Kind::Refused("no images are built; leave it out")),
-    field("managed_network", Kind::Refused("nodes use their machine's network; leave it out")),
-    field("public_network_access", Kind::Refused("who reaches it is set where it listens")),
-    field("identity", Kind::Refused("clusters have identities, workspaces do not; leave it out")),
+    field("image_build_compute", Kind::Refused("no images are built; remove this field")),
+    field("managed_network", Kind::Refused("nodes use their host's network; remove this field")),
+    field("public_network_access", Kind::Refused("the server's listen setting controls access")),
+    field(
+        "identity",
+        Kind::Refused("clusters have identities, workspaces do not; remove this field"),
+    ),
     field("primary_user_assigned_identity", Kind::Refused("workspaces have no identities")),
     field("id", Kind::Shown),
     field("resourceGroup", Kind::Shown),
@@ -49,14 +52,14 @@ pub const FIELDS: &[Field] = &[
     field("provisioning_state", Kind::Shown),
 ];
 
-/// Make a workspace; what is not said of one that is there stays
+/// Create a workspace, or update an existing one
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: whoever has a role on its group can use it from then on.")]
+#[command(after_help = "Mutating: everyone with a role on its group can use it from then on.")]
 pub struct CreateArgs {
-    /// A YAML file with the fields of Azure's schema workspace, or - for the standard input; flags go first
+    /// YAML file with the fields of Azure's schema workspace, or - for standard input; flags override it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The region [default: as configured, or the server's]
+    /// Region [default: as configured, or the server's]
     #[arg(short, long, value_name = "REGION", value_parser = values::name)]
     location: Option<String>,
     #[command(flatten)]
@@ -67,11 +70,11 @@ pub struct CreateArgs {
     target: Target,
 }
 
-/// Change a workspace: its names for people, its tags
+/// Update the display name, description or tags of a workspace
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Mutating: changes what is said about it, not who may use it.")]
+#[command(after_help = "Mutating: changes its description, not the permissions of users.")]
 pub struct UpdateArgs {
-    /// A YAML file with the fields of Azure's schema workspace, or - for the standard input; flags go first
+    /// YAML file with the fields of Azure's schema workspace, or - for standard input; flags override it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -84,13 +87,13 @@ pub struct UpdateArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct Words {
-    /// What it is for
+    /// Description
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// A name for people
+    /// Display name
     #[arg(long, value_name = "TEXT")]
     display_name: Option<String>,
-    /// All tags, as key=value key=value …; '' removes them
+    /// Tags, which replace all existing ones, as key=value key=value …; '' removes all
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     tags: Option<Vec<String>>,
     #[command(flatten)]
@@ -99,7 +102,7 @@ pub struct Words {
 
 #[derive(Debug, clap::Args)]
 struct Doing {
-    /// Do not wait until it is done
+    /// Do not wait until the operation has finished
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -108,11 +111,11 @@ struct Doing {
     print: Print,
 }
 
-/// What somebody wants to be true of a workspace.
+/// The requested values of a workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceDraft {
     location: Option<String>,
-    /// Where a new one goes if nobody says; one that is there stays where it is.
+    /// The region of a new workspace if none is given; an existing one stays in its region.
     location_default: Option<String>,
     description: Option<String>,
     display_name: Option<String>,
@@ -136,7 +139,7 @@ pub async fn update(args: UpdateArgs) -> CliResult {
     let document = read(args.file.as_ref())?;
     let key = key(&args.target, &document)?;
     let client = args.target.scope.connect().await?;
-    // A PUT would make what is not there.
+    // A PUT would create a missing workspace.
     let now: WorkspaceResource = client.found(&Route::Workspace(key.clone())).await?;
     let mut base = document;
     if !args.words.edits.is_empty() {
@@ -150,7 +153,7 @@ pub async fn update(args: UpdateArgs) -> CliResult {
         wanted.location.take().filter(|to| !to.eq_ignore_ascii_case(&now.location))
     {
         return Err(Failure::refused(format!(
-            "location is {}, and the workspace is in {}, which is fixed at creation; leave it out",
+            "location is {}, but the workspace is in {}, which cannot be changed; remove it",
             quoted(&location),
             quoted(&now.location)
         )));
@@ -229,7 +232,7 @@ impl Doing {
         if not_kept.is_empty() {
             return Ok(());
         }
-        Err(Failure::error(format!("the server did not keep {}", not_kept.join(", "))))
+        Err(Failure::error(format!("the server did not accept {}", not_kept.join(", "))))
     }
 }
 
@@ -253,7 +256,7 @@ impl WorkspaceDraft {
         all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
-    /// Only what was said.
+    /// Only the given values.
     pub fn body(&self) -> String {
         let mut properties = Fields::new();
         let words = [("friendlyName", &self.display_name), ("description", &self.description)];
@@ -271,7 +274,7 @@ impl WorkspaceDraft {
         Value::Object(body).to_string()
     }
 
-    /// What was asked for and is not so.
+    /// The requested values that the workspace does not have.
     fn missing_in(&self, found: &WorkspaceDraft) -> Vec<&'static str> {
         let differs = |wanted: &Option<String>, found: &Option<String>| {
             wanted.as_ref().is_some_and(|wanted| {

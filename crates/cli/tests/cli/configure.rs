@@ -112,7 +112,10 @@ fn bad_defaults_are_refused_and_change_nothing() {
     assert_eq!((none.code, none.stdout.len()), (0, 0));
     assert_eq!(none.stderr, "no defaults are set\n");
     for (bad, wanted) in [
-        (&["--defaults", "colour=red"][..], "the defaults are group, workspace, subscription, location"),
+        (
+            &["--defaults", "colour=red"][..],
+            "the defaults are group, workspace, subscription, location",
+        ),
         (&["--defaults", "group"], "such as group=my-group"),
         (&["--defaults", "group=.."], "dots alone are not a name"),
         (&["--defaults", "group=a", "workspace=b", "group=c"], "sets group twice"),

@@ -155,5 +155,5 @@ fn a_workspace_is_made_from_a_file() {
     let moved =
         site.run(&["workspace", "update", "-g", "lab", "-n", "vision", "--set", "location=eastus"]);
     assert_eq!(moved.code, 2, "{}", moved.stderr);
-    assert!(moved.stderr.contains("fixed at creation"), "{}", moved.stderr);
+    assert!(moved.stderr.contains("which cannot be changed"), "{}", moved.stderr);
 }

@@ -90,7 +90,7 @@ fn wrong_locks_are_refused_with_what_would_be_right() {
         (&["lock", "create", "-n", "x", "-t", "None"][..], 2, "give CanNotDelete or ReadOnly"),
         (&["lock", "create", "-n", "x"], 2, "--lock-type"),
         (&["lock", "show", "--ids", "keep"], 2, "does not start with '/'"),
-        (&["lock", "show", "--ids", "/subscriptions/s"], 2, "no lock's id"),
+        (&["lock", "show", "--ids", "/subscriptions/s"], 2, "not the id of a lock"),
         (&["lock", "show"], 2, "--ids"),
         (&["lock", "update", "-n", "keep", "-g", "lab"], 2, "--lock-type"),
         (&["lock", "show", "-n", "kep", "-g", "lab"], 3, "did you mean 'keep'?"),
@@ -114,7 +114,7 @@ fn wrong_locks_are_refused_with_what_would_be_right() {
                 "lab",
             ],
             2,
-            "can have a lock",
+            "cannot have a lock",
         ),
         (&["lock", "create", "-n", "x", "-t", "ReadOnly", "-g", "none"], 3, "does not exist"),
     ] {
@@ -250,7 +250,7 @@ fn a_changed_activity_log_is_noticed() {
     site.up();
     let broken = site.run(&with_head);
     assert_eq!(broken.code, 1, "{}", broken.stderr);
-    assert!(broken.stderr.contains("entry 1 does not follow"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("entry 1 does not match"), "{}", broken.stderr);
     assert!(String::from_utf8_lossy(&broken.stdout).contains("\"broken_at\": 1"));
 }
 

@@ -139,7 +139,7 @@ fn a_bad_query_is_refused_before_anything_is_done() {
     let site = Site::start();
     let create = ["compute", "create", "-n", "cpu", "--query"];
     for (bad, wanted) in [
-        ("[", "found its end at character 2"),
+        ("[", "found the end at character 2"),
         ("[].{name}", "at character"),
         ("name = 'x'", "at character 6"),
     ] {
@@ -153,13 +153,13 @@ fn a_bad_query_is_refused_before_anything_is_done() {
     let wrong = site.run(&["compute", "list", "--query", "sum(@[0])"]);
     assert_eq!((wrong.code, wrong.stdout.len()), (2, 0));
     assert!(wrong.stderr.starts_with("error: --query: "), "{}", wrong.stderr);
-    assert!(wrong.stderr.contains("hint: see what there is to ask"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("hint: to see the available fields"), "{}", wrong.stderr);
     let unknown = site.run(&["compute", "list", "--query", "shout(@)"]);
     assert_eq!(unknown.code, 2);
     assert!(unknown.stderr.contains("shout"), "{}", unknown.stderr);
     let untabled = site.run(&["compute", "list", "--query", "{all: @}", "-o", "table"]);
     assert_eq!(untabled.code, 1);
-    assert!(untabled.stderr.contains("hint: name the columns"), "{}", untabled.stderr);
+    assert!(untabled.stderr.contains("hint: select columns"), "{}", untabled.stderr);
 }
 
 /// `script` gives a command a terminal of its own.

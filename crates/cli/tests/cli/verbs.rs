@@ -39,7 +39,7 @@ fn what_makes_no_sense_is_refused_with_what_does() {
         (&["workspace", "list-keys", "-n", "w"], "muster user rotate-key"),
         (&["workspace", "sync-keys", "-n", "w"], "own disk"),
         (&["workspace", "diagnose", "-n", "w"], "muster why"),
-        (&["workspace", "provision-network", "-n", "w"], "leave it out"),
+        (&["workspace", "provision-network", "-n", "w"], "remove this step"),
     ] {
         let done = site.run(command);
         assert_eq!((done.code, done.stdout.len()), (2, 0), "{command:?}: {}", done.stderr);
