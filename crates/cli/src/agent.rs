@@ -1,5 +1,5 @@
-//! `muster agent`: the agent of a node, which a provider starts; and with `--join`, the host agent on a machine that adds its
-//! capacity to a server.
+//! `muster agent`: the agent of a node, which a provider starts; and with `--join`, the host agent on a machine that
+//! adds its capacity to a server.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ use crate::output;
 
 /// Join this machine to a server as a host, or run the agent of a node
 ///
-/// With --join, this machine becomes a host: the server creates nodes on it as needed, and they run jobs like nodes on the
-/// server's own host. Create a join token with `muster host token` on the server; it can be used once, and from then on this
-/// machine has its own key. When stopped, it leaves its nodes running for the next start to take over; without one, they end
-/// when their leases do.
+/// With --join, this machine becomes a host: the server creates nodes on it as needed, and they run jobs like nodes on
+/// the server's own host. Create a join token with `muster host token` on the server; it can be used once, and from
+/// then on this machine has its own key. When stopped, it leaves its nodes running for the next start to take over;
+/// without one, they end when their leases do.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Mutating: creates nodes on this machine and runs the server's jobs on them."

@@ -1,6 +1,6 @@
-//! `muster environment|data|model|component`: versioned assets, with the commands and flags of `az ml`. All four kinds are
-//! listed, shown, updated and archived in the same way. They differ in their fields ([`fields`]), in the requests that are
-//! built from these ([`draft`]), and in how they are displayed ([`view`]).
+//! `muster environment|data|model|component`: versioned assets, with the commands and flags of `az ml`. All four kinds
+//! are listed, shown, updated and archived in the same way. They differ in their fields ([`fields`]), in the requests
+//! that are built from these ([`draft`]), and in how they are displayed ([`view`]).
 
 mod component;
 mod create;
@@ -33,8 +33,8 @@ use crate::values;
 pub enum EnvironmentCommand {
     /// Create a version of an environment from a file, an image, a conda file or a build context
     ///
-    /// Creating the same content again changes nothing. Without --version, the latest version is used if it has the same content;
-    /// otherwise the version is the next number.
+    /// Creating the same content again changes nothing. Without --version, the latest version is used if it has the
+    /// same content; otherwise the version is the next number.
     #[command(after_help = "Mutating: creates a version, whose content never changes.")]
     Create(Box<create::EnvironmentArgs>),
     /// List environments, or the versions of one, newest first
@@ -42,8 +42,8 @@ pub enum EnvironmentCommand {
     List(curated::EnvironmentListArgs),
     /// Show a version of an environment [default: the latest]
     ///
-    /// For an environment of Azure's service, given by its name (AzureML-…) or its registry address (azureml://registries/…),
-    /// it shows the substitute environment that Muster uses.
+    /// For an environment of Azure's service, given by its name (AzureML-…) or its registry address
+    /// (azureml://registries/…), it shows the substitute environment that Muster uses.
     #[command(after_help = "Read-only: changes nothing.")]
     Show(ShowArgs),
     /// Update the description and tags of a version
@@ -65,7 +65,8 @@ pub enum EnvironmentCommand {
 pub enum DataCommand {
     /// Create a version of a data asset from a YAML file or a path
     ///
-    /// Local files are uploaded to a datastore first, unless it has them already. Without --version, it is the next number.
+    /// Local files are uploaded to a datastore first, unless it has them already. Without --version, it is the next
+    /// number.
     #[command(after_help = "Mutating: creates a version, whose content never changes.")]
     Create(Box<create::DataArgs>),
     /// List data assets, or the versions of one, newest first
@@ -111,7 +112,8 @@ pub enum ModelCommand {
     Restore(update::ArchiveArgs),
     /// Download the files of a version
     ///
-    /// They are saved in a folder with the model's name in the given folder. Existing files with the same names are replaced.
+    /// They are saved in a folder with the model's name in the given folder. Existing files with the same names are
+    /// replaced.
     #[command(after_help = "Read-only: changes nothing on the server; writes to the folder.")]
     Download(download::Args),
 }

@@ -1,5 +1,5 @@
-//! `muster backup` and `muster restore`: copy a whole installation to a folder, and back. Both work on the state directory
-//! itself, as its owner, and need no server.
+//! `muster backup` and `muster restore`: copy a whole installation to a folder, and back. Both work on the state
+//! directory itself, as its owner, and need no server.
 
 use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
@@ -22,10 +22,10 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Back up the whole installation, even while its server is running
 ///
-/// Both databases are copied as of one moment, followed by blobs, logs, keys, certificates and the configuration file in the
-/// state directory. If DIR is on the same file system, blobs are hard links, so the backup takes little space: copy DIR to
-/// another machine. Nodes and Python environments are left out, because they can be created again. Damaged blobs and logs are
-/// left out and listed.
+/// Both databases are copied as of one moment, followed by blobs, logs, keys, certificates and the configuration file
+/// in the state directory. If DIR is on the same file system, blobs are hard links, so the backup takes little space:
+/// copy DIR to another machine. Nodes and Python environments are left out, because they can be created again. Damaged
+/// blobs and logs are left out and listed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 the backup is complete, 4 it lacks files that are damaged or lost, others: no backup was \
@@ -46,13 +46,13 @@ pub struct Args {
 
 /// Create a state directory from a backup
 ///
-/// Everything is checked before it is put in place: the digest of every file, both databases, and that every file that they
-/// refer to exists. Stop the server that this replaces first.
+/// Everything is checked before it is put in place: the digest of every file, both databases, and that every file that
+/// they refer to exists. Stop the server that this replaces first.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 everything was restored, 4 it was restored (or can be) without files that are damaged or lost, \
-                  others: nothing was restored.\n\nMutating, exposes: NEW contains the keys of the backup, and everyone who had \
-                  access at that time has it again."
+                  others: nothing was restored.\n\nMutating, exposes: NEW contains the keys of the backup, so users of \
+                  that time have access again."
 )]
 pub struct RestoreArgs {
     /// Folder that `muster backup` created

@@ -1,7 +1,7 @@
 //! Requests to the server, as any Azure client would send them: a token from the identity endpoint, then ARM.
 //!
-//! The client trusts only the server's own CA, follows no redirects and uses no proxy: the token is sent only to the server
-//! that the state directory names.
+//! The client trusts only the server's own CA, follows no redirects and uses no proxy: the token is sent only to the
+//! server that the state directory names.
 
 mod blobs;
 #[cfg(test)]
@@ -42,7 +42,8 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// The server responds within one commit; after a minute, it hangs.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// Connections that are idle for longer are not reused: the server closes them after ten seconds, perhaps while we write.
+/// Connections that are idle for longer are not reused: the server closes them after ten seconds, perhaps while we
+/// write.
 const RESTS_FOR: Duration = Duration::from_secs(5);
 
 pub struct Client {
@@ -114,8 +115,8 @@ impl Client {
         }
     }
 
-    /// The resource, if it exists. Unlike [`Client::get`] it never creates anything: where workspaces are created on first
-    /// use, a GET in a missing workspace would be that use.
+    /// The resource, if it exists. Unlike [`Client::get`] it never creates anything: where workspaces are created on
+    /// first use, a GET in a missing workspace would be that use.
     pub async fn find<T: DeserializeOwned>(&self, route: &Route) -> CliResult<Option<T>> {
         if let Some(key) = workspace_of(route) {
             let (subscription, resource_group) =

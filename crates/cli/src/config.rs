@@ -1,7 +1,8 @@
-//! The configuration of a server: flags take precedence over variables, variables over the file, the file over defaults.
+//! The configuration of a server: flags take precedence over variables, variables over the file, the file over
+//! defaults.
 //!
-//! Unknown keys and invalid values are refused, with the place where they are written: a typing mistake must never silently
-//! select a default.
+//! Unknown keys and invalid values are refused, with the place where they are written: a typing mistake must never
+//! silently select a default.
 
 mod kind;
 mod print;

@@ -1,9 +1,9 @@
 //! Copies memory as fast as the machine can.
 //!
-//! Before version 2.40, glibc copies more than two kilobytes with `rep movsb`. AMD's processors do that at a twentieth of their
-//! speed if the target is not aligned, and the content of a TLS record never is: this would be a fifth of a server's work while
-//! files pass through it. Only an environment variable at the start of a program changes that, so a server executes itself
-//! once more.
+//! Before version 2.40, glibc copies more than two kilobytes with `rep movsb`. AMD's processors do that at a twentieth
+//! of their speed if the target is not aligned, and the content of a TLS record never is: this would be a fifth of a
+//! server's work while files pass through it. Only an environment variable at the start of a program changes that, so a
+//! server executes itself once more.
 
 use std::fs::File;
 use std::io::Read as _;

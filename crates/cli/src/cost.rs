@@ -17,9 +17,9 @@ const INCLUDING: &str = "including";
 
 /// Show how a workspace used its node time, and what it cost
 ///
-/// Every second of every node is in exactly one line: by cluster, by what the node was doing, and by the outcome of its job.
-/// "idle" are nodes without a job, "floor" are idle nodes that --min-instances keeps. Time without a job, or without the given
-/// tag, is in the group "-".
+/// Every second of every node is in exactly one line: by cluster, by what the node was doing, and by the outcome of its
+/// job. "idle" are nodes without a job, "floor" are idle nodes that --min-instances keeps. Time without a job, or
+/// without the given tag, is in the group "-".
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {

@@ -62,8 +62,8 @@ pub struct ShowArgs {
 
 /// Create a datastore for a container of this server, or of an external storage account
 ///
-/// A container of this server is created if it does not exist. An external account, with its key or token, is described in
-/// a file.
+/// A container of this server is created if it does not exist. An external account, with its key or token, is described
+/// in a file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Mutating: replaces an existing datastore with that name.")]
 pub struct CreateArgs {

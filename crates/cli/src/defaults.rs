@@ -1,7 +1,7 @@
 //! Which resource group, workspace, subscription and region a command uses when its flags do not specify them.
 //!
-//! Flags take precedence, then environment variables (Muster's own, then those that Azure's tools and machines set), then
-//! the file that `muster configure` writes. The caller supplies the built-in fallback.
+//! Flags take precedence, then environment variables (Muster's own, then those that Azure's tools and machines set),
+//! then the file that `muster configure` writes. The caller supplies the built-in fallback.
 
 use std::path::{Path, PathBuf};
 

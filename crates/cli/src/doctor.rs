@@ -1,7 +1,7 @@
 //! `muster doctor`: whether this machine is ready to run a server and its nodes, and what to do if it is not.
 //!
-//! Each part first collects facts (`look`, which queries the machine and judges nothing) and then judges them (`check`, which
-//! queries nothing). So every finding can be tested without a machine that has the problem.
+//! Each part first collects facts (`look`, which queries the machine and judges nothing) and then judges them (`check`,
+//! which queries nothing). So every finding can be tested without a machine that has the problem.
 
 mod bad_nodes;
 mod clock;
@@ -32,10 +32,10 @@ const PROGRAMS_WITHIN: Duration = Duration::from_millis(1000);
 
 /// Check whether this machine is ready to run Muster
 ///
-/// Checks the kernel, every part of a node's sandbox (in a separate process), limits, disk, clock, certificates, the server of
-/// the state directory, and programs that jobs may need. Each finding is ok, a note, a warning (works, but not as well as it
-/// could) or a failure (nodes or the server cannot work), with a remedy. Neither a running server nor a state directory is
-/// needed.
+/// Checks the kernel, every part of a node's sandbox (in a separate process), limits, disk, clock, certificates, the
+/// server of the state directory, and programs that jobs may need. Each finding is ok, a note, a warning (works, but
+/// not as well as it could) or a failure (nodes or the server cannot work), with a remedy. Neither a running server nor
+/// a state directory is needed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes: 0 no failures, 1 at least one failure.\n\n\
                         Read-only: creates only temporary namespaces and processes, and no files.")]

@@ -1,7 +1,8 @@
-//! Documents that users write: YAML files with the fields of Azure's schemas, and changes of single fields with `--set`,
-//! `--add` and `--remove`.
+//! Documents that users write: YAML files with the fields of Azure's schemas, and changes of single fields with
+//! `--set`, `--add` and `--remove`.
 //!
-//! Unknown fields are refused, with the most similar known name: a field that is silently ignored would mislead its author.
+//! Unknown fields are refused, with the most similar known name: a field that is silently ignored would mislead its
+//! author.
 
 mod edit;
 pub mod kinds;

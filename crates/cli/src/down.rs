@@ -21,9 +21,9 @@ const TIMEOUT_S_MAX: i64 = 24 * 3_600;
 
 /// Stop a server
 ///
-/// Asks the server of the state directory to stop, as Ctrl-C does, and waits until it has. Requests in progress are finished
-/// first; what was acknowledged is on disk. Nodes and their jobs keep running for a while, and the next start takes them over
-/// again. If no server is running, nothing is done.
+/// Asks the server of the state directory to stop, as Ctrl-C does, and waits until it has. Requests in progress are
+/// finished first; what was acknowledged is on disk. Nodes and their jobs keep running for a while, and the next start
+/// takes them over again. If no server is running, nothing is done.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 no server is running any more, 1 the server is still running.\n\n\

@@ -21,8 +21,8 @@ const NAME: &str = "muster";
 /// client that reads the variable understands.
 const METADATA_API_VERSION: &str = "2019-05-01";
 
-/// Variables that select another identity, which clients would try first, that direct clients to another server, or that
-/// disable certificate checks.
+/// Variables that select another identity, which clients would try first, that direct clients to another server, or
+/// that disable certificate checks.
 const STRAY: [&str; 19] = [
     "AZURE_CLIENT_ID",
     "AZURE_CLIENT_SECRET",

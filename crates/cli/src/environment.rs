@@ -1,5 +1,5 @@
-//! Inline environments of jobs and components, and environments of their own files. They are parsed and named as azure-ai-ml
-//! does it, so that the same environment is created only once, with either client.
+//! Inline environments of jobs and components, and environments of their own files. They are parsed and named as
+//! azure-ai-ml does it, so that the same environment is created only once, with either client.
 
 use std::path::{Path, PathBuf};
 

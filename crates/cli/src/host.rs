@@ -54,8 +54,8 @@ pub struct ShowArgs {
 
 /// Create a join token, with which another machine can join once
 ///
-/// Nodes of all computes can then run on that host, or only those that --compute or --scope selects. Run the printed command
-/// on the other machine.
+/// Nodes of all computes can then run on that host, or only those that --compute or --scope selects. Run the printed
+/// command on the other machine.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Mutating, exposes: anyone with the printed token can add a machine on which jobs run."

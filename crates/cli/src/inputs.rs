@@ -1,7 +1,7 @@
 //! The parsers for user input, as functions of text, for `fuzz`.
 //!
-//! Each goes as far as its command could without a server, a clock or the file system, and returns something that can be
-//! compared: the request that would be sent, or the input written out again.
+//! Each goes as far as its command could without a server, a clock or the file system, and returns something that can
+//! be compared: the request that would be sent, or the input written out again.
 
 use std::ffi::OsString;
 use std::path::Path;

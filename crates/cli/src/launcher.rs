@@ -1,8 +1,8 @@
-//! The root process for a server that does not run as root: it starts a helper each time the server calls, and does nothing
-//! else.
+//! The root process for a server that does not run as root: it starts a helper each time the server calls, and does
+//! nothing else.
 //!
-//! It runs by itself under systemd (`muster launcher`), or as the remaining process of a `muster up` that root started: the
-//! server is then its child and runs as another user.
+//! It runs by itself under systemd (`muster launcher`), or as the remaining process of a `muster up` that root started:
+//! the server is then its child and runs as another user.
 
 use std::ffi::OsString;
 use std::io;
@@ -256,8 +256,8 @@ fn start(service: &Service, call: OwnedFd) -> io::Result<Child> {
         .spawn()
 }
 
-/// Starts the same command again as another user, and keeps the root parts in this process. Returns the exit code of the
-/// server.
+/// Starts the same command again as another user, and keeps the root parts in this process. Returns the exit code of
+/// the server.
 pub fn split(account: &Account, state_dir: &Path, shown: Vec<PathBuf>) -> CliResult<ExitStatus> {
     check_state_dir(account, state_dir)?;
     remove_stale_sockets();

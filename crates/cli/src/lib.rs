@@ -2,8 +2,8 @@
 //! call its parsers ([`inputs`]); `main.rs` only adds the allocator.
 //!
 //! A command parses its flags, finds the server through its state directory, and talks to it as any Azure client would;
-//! there is no private API. Standard output carries data only, everything else goes to standard error, and the exit code
-//! tells the outcome: 0 success, 1 error, 2 invalid input, 3 not found.
+//! there is no private API. Standard output carries data only, everything else goes to standard error, and the exit
+//! code tells the outcome: 0 success, 1 error, 2 invalid input, 3 not found.
 //!
 //! * [`failure`]: how a command fails; [`output`]: all printing;
 //! * [`defaults`], [`scope`]: which workspace a command acts on;

@@ -1,5 +1,5 @@
-//! Log messages go to standard error, as `MUSTER_LOG` filters them. The log of a server is part of its configuration, may be
-//! JSON, and may go to a file ([`file`]).
+//! Log messages go to standard error, as `MUSTER_LOG` filters them. The log of a server is part of its configuration,
+//! may be JSON, and may go to a file ([`file`]).
 
 pub mod file;
 
@@ -16,8 +16,8 @@ use crate::output;
 const VARIABLE: &str = "MUSTER_LOG";
 const DEFAULT: LevelFilter = LevelFilter::WARN;
 
-/// Parses a filter: levels (`info`) and targets (`muster_server=debug`), separated by commas. Returns `None` for anything else:
-/// the library would take much of it for the name of a target, and then log nothing.
+/// Parses a filter: levels (`info`) and targets (`muster_server=debug`), separated by commas. Returns `None` for
+/// anything else: the library would take much of it for the name of a target, and then log nothing.
 pub fn filter(text: &str) -> Option<Targets> {
     let is_target = |target: &str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');

@@ -31,7 +31,7 @@ const FILE: &str = "login.json";
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("how").args(["identity", "service_principal"]),
-    after_help = "Mutating, exposes: saves the key to login.json in the configuration directory, readable only by this user."
+    after_help = "Mutating, exposes: saves the key to login.json in the configuration directory, for this user only."
 )]
 pub struct Args {
     /// Use the available key: MUSTER_API_KEY, or the owner's from the state directory

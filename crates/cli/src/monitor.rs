@@ -1,5 +1,5 @@
-//! `muster monitor activity-log`: which requests were made by which user, and their outcomes, with the commands and flags of
-//! `az monitor activity-log`; and whether the log is intact, which az does not offer.
+//! `muster monitor activity-log`: which requests were made by which user, and their outcomes, with the commands and
+//! flags of `az monitor activity-log`; and whether the log is intact, which az does not offer.
 
 mod verify;
 

@@ -8,7 +8,8 @@ use clap::{Arg, ArgGroup, ArgMatches, Command, FromArgMatches};
 
 use crate::{asset, complete, values};
 
-/// The argument group that contains both forms. Other arguments refer to it with `requires`, `conflicts_with` and so on.
+/// The argument group that contains both forms. Other arguments refer to it with `requires`, `conflicts_with` and so
+/// on.
 const GROUP: &str = "name";
 const ALONE: &str = "name_alone";
 const FLAG: &str = "name_flag";

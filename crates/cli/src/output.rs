@@ -63,8 +63,8 @@ const fn usual(is_for_people: bool) -> &'static str {
 }
 
 impl<const FOR_PEOPLE: bool> Print<FOR_PEOPLE> {
-    /// The only way in which data is printed to standard output. `table` prints the whole document for people; for the result
-    /// of a query, the columns are its keys.
+    /// The only way in which data is printed to standard output. `table` prints the whole document for people; for the
+    /// result of a query, the columns are its keys.
     pub fn show<T: Serialize>(&self, document: &T, table: impl FnOnce() -> CliResult) -> CliResult {
         if self.is_for_people() {
             return table();
@@ -128,7 +128,8 @@ pub fn bytes(bytes: &[u8]) -> CliResult {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(cannot_write)
 }
 
-/// Prints bytes that a job or one of its tools wrote: unchanged to a file or program, without control sequences to a terminal.
+/// Prints bytes that a job or one of its tools wrote: unchanged to a file or program, without control sequences to a
+/// terminal.
 #[derive(Default)]
 pub struct Raw {
     safe: terminal::Safe,

@@ -28,8 +28,8 @@ pub enum Command {
 
 /// List the quotas of a region, with how much clusters have reserved and how much their nodes use
 ///
-/// Reserved is what clusters may grow to; a cluster that does not fit is refused. Used is what their nodes use now; a node that
-/// does not fit has to wait.
+/// Reserved is what clusters may grow to; a cluster that does not fit is refused. Used is what their nodes use now; a
+/// node that does not fit has to wait.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {

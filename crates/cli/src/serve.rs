@@ -6,9 +6,9 @@ use muster_server::Workspaces;
 
 /// Start a server for many users in the foreground
 ///
-/// Like `muster up`, but for more than one person: workspaces exist only once they are created with
-/// `muster workspace create`, and users need roles for everything (`muster user`, `muster role`). The owner of the state
-/// directory has all permissions.
+/// Like `muster up`, but for more than one person: workspaces exist only once they are created with `muster workspace
+/// create`, and users need roles for everything (`muster user`, `muster role`). The owner of the state directory has
+/// all permissions.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Mutating: writes the state directory and starts processes on this machine."

@@ -1,8 +1,8 @@
 //! Finding the server: through its state directory, which only its owner can read, or, for all other users, through its
 //! address and their own key, from environment variables or from `muster login`.
 //!
-//! A flag or a variable selects the server; without either, the login does. The login's key is used whenever the selected
-//! server is the login's, unless MUSTER_API_KEY is set.
+//! A flag or a variable selects the server; without either, the login does. The login's key is used whenever the
+//! selected server is the login's, unless MUSTER_API_KEY is set.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -71,8 +71,8 @@ impl StateDirArg {
         })
     }
 
-    /// As given on the command line, but absolute: the command that contains it may run in another directory. A path that
-    /// is not UTF-8 is left for the reader to correct.
+    /// As given on the command line, but absolute: the command that contains it may run in another directory. A path
+    /// that is not UTF-8 is left for the reader to correct.
     pub fn given(&self) -> Option<String> {
         let path = std::path::absolute(self.state_dir.as_deref()?).ok()?;
         path.to_str().map(str::to_owned)

@@ -1,5 +1,5 @@
-//! The process that serves a state directory. It is identified by its lock on the directory, which the kernel guarantees:
-//! the process id in `connection.json` may have been reused by another process.
+//! The process that serves a state directory. It is identified by its lock on the directory, which the kernel
+//! guarantees: the process id in `connection.json` may have been reused by another process.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,8 +15,8 @@ use crate::env::shell_quoted;
 use crate::failure::{CliResult, Failure};
 use crate::server_location::Server;
 
-/// Which process holds the directory's lock. `recorded` is the process that `connection.json` names: it is used where the file
-/// system reports another device number than the kernel's list of locks.
+/// Which process holds the directory's lock. `recorded` is the process that `connection.json` names: it is used where
+/// the file system reports another device number than the kernel's list of locks.
 ///
 /// Taking the lock to see whether it is free could keep a server from starting.
 pub fn holder(dir: &StateDir, recorded: u32) -> Option<u32> {
@@ -26,8 +26,8 @@ pub fn holder(dir: &StateDir, recorded: u32) -> Option<u32> {
     locks.lines().find_map(|line| holder_by(line, device, lock.ino(), recorded))
 }
 
-/// A line is `7: FLOCK ADVISORY WRITE 4321 08:01:1234 0 EOF`: the process follows the kind, then device and inode. A waiting
-/// lock has an arrow before its kind.
+/// A line is `7: FLOCK ADVISORY WRITE 4321 08:01:1234 0 EOF`: the process follows the kind, then device and inode. A
+/// waiting lock has an arrow before its kind.
 fn holder_by(line: &str, device: (u32, u32), inode: u64, recorded: u32) -> Option<u32> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };

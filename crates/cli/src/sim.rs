@@ -13,7 +13,8 @@ const DAYS_MAX: u32 = 365;
 
 /// Simulate days of users, jobs and faults, and check every guarantee
 ///
-/// The same seed always produces the same event log. A violated guarantee is printed with the command that reproduces it.
+/// The same seed always produces the same event log. A violated guarantee is printed with the command that reproduces
+/// it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: everything is simulated; no request is sent to a server.")]
 pub struct Args {

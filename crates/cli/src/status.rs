@@ -23,9 +23,10 @@ const GIB: f64 = (1_u64 << 30) as f64;
 
 /// Show whether a server is running, and its key figures
 ///
-/// The server is the one that other commands use: from --state-dir, MUSTER_URL, MUSTER_STATE_DIR, `muster login` or the default
-/// state directory, in this order. The server of a state directory is looked for on this machine and queried with the owner's
-/// key from there, so no account is needed. The first rows show which server it is, and why it was chosen.
+/// The server is the one that other commands use: from --state-dir, MUSTER_URL, MUSTER_STATE_DIR, `muster login` or the
+/// default state directory, in this order. The server of a state directory is looked for on this machine and queried
+/// with the owner's key from there, so no account is needed. The first rows show which server it is, and why it was
+/// chosen.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 the server is running, 1 it does not respond, 3 no server is running for the state directory.\n\n\
@@ -120,8 +121,8 @@ pub async fn run(args: &Args) -> CliResult {
     ended
 }
 
-/// A server that is known by its address only. Any key can check that it responds, but only keys with permission to read
-/// everything can see its figures.
+/// A server that is known by its address only. Any key can check that it responds, but only keys with permission to
+/// read everything can see its figures.
 async fn elsewhere(args: &Args, server: &Server, chosen_by: &'static str) -> CliResult {
     let mut status = Status { chosen_by, url: Some(server.url.clone()), ..nothing_known() };
     let is_ready = client::readiness(server, ANSWER_WITHIN).await;

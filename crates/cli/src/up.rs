@@ -229,7 +229,8 @@ fn cluster_names(config: &Config, workspaces: Workspaces) -> ClusterNames {
     }
 }
 
-/// The server of one person has the machine's limits only; a server for many stops mistakes before they use up everything.
+/// The server of one person has the machine's limits only; a server for many stops mistakes before they use up
+/// everything.
 fn default_limits(config: &Config, workspaces: Workspaces) -> DefaultLimits {
     let usual = match workspaces {
         Workspaces::OnFirstUse => CORES_OF_ONE,
@@ -244,8 +245,8 @@ fn default_limits(config: &Config, workspaces: Workspaces) -> DefaultLimits {
     }
 }
 
-/// How much one workspace may store if nothing is set. With many users, no single workspace may fill the disk: the others
-/// could then not store the outputs of their jobs.
+/// How much one workspace may store if nothing is set. With many users, no single workspace may fill the disk: the
+/// others could then not store the outputs of their jobs.
 fn default_storage_bytes(workspaces: Workspaces, state_dir: &Path, is_elsewhere: bool) -> u64 {
     let disk = match workspaces {
         // On the first start, the folder is created later.
@@ -324,7 +325,8 @@ impl Signals {
     }
 
     /// The first signal asks the server to stop. After that, Ctrl-C stops it at once, and another request (such as from
-    /// `muster down`) changes nothing: requests in progress are finished. Both are safe: what was acknowledged is on disk.
+    /// `muster down`) changes nothing: requests in progress are finished. Both are safe: what was acknowledged is on
+    /// disk.
     async fn shutdown(mut self, talk: Talk) {
         self.next().await;
         talk.say("stopping once the requests in progress are finished; Ctrl-C stops at once");

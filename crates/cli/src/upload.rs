@@ -1,5 +1,5 @@
-//! Uploads local files and folders to the storage of a workspace, and downloads them. Paths and metadata are exactly those of
-//! azure-ai-ml, so that neither client uploads again what the other has uploaded.
+//! Uploads local files and folders to the storage of a workspace, and downloads them. Paths and metadata are exactly
+//! those of azure-ai-ml, so that neither client uploads again what the other has uploaded.
 
 mod fetch;
 mod hash;

@@ -47,10 +47,10 @@ const PROGRESS_STEP: u64 = 1_024;
 /// Show what past jobs would have cost, and how long they would have waited, with other settings
 ///
 /// The trace is a CSV file with the header submit_s,duration_s,nodes,gpus_per_node,user,group and one row per job,
-/// sorted by submit_s; gpus_per_node, user and group are optional. Its jobs go through the same decisions as on a server, once
-/// for each setting, in virtual time. The queue time of a job is from its submission until it has all its nodes; "cold" jobs
-/// are those that had to wait at all. Next to the idle and boot hours is their theoretical minimum, if no job ever waited and
-/// the future were known.
+/// sorted by submit_s; gpus_per_node, user and group are optional. Its jobs go through the same decisions as on a
+/// server, once for each setting, in virtual time. The queue time of a job is from its submission until it has all its
+/// nodes; "cold" jobs are those that had to wait at all. Next to the idle and boot hours is their theoretical minimum,
+/// if no job ever waited and the future were known.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Read-only: no request is sent to a server; only the --plot file is written."
@@ -74,8 +74,8 @@ pub struct Args {
     /// When to start nodes for queued jobs
     #[arg(long, value_enum, default_value_t = ScaleUp::Immediate)]
     scale_up: ScaleUp,
-    /// Share the cluster fairly between the users of the trace, as a server does, instead of running jobs in the order of
-    /// their arrival
+    /// Share the cluster fairly between the users of the trace, as a server does, instead of running jobs in the order
+    /// of their arrival
     #[arg(long)]
     fair_share: bool,
     /// VM size, for the price

@@ -14,8 +14,8 @@ use crate::scope::Scope;
 
 /// Explain why a job is waiting, or why a cluster has its current size
 ///
-/// Lists every reason, most fundamental first, with the limit, its current value, the value that would be needed, and a command
-/// that changes it.
+/// Lists every reason, most fundamental first, with the limit, its current value, the value that would be needed, and a
+/// command that changes it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Read-only: changes nothing.",

@@ -95,10 +95,10 @@ pub struct ListArgs {
 
 /// Show how much of its limits a workspace uses: stored bytes by kind, and queued jobs
 ///
-/// Identical bytes count once. For a sparse file, the total counts the space that it uses; the row of its kind counts its whole
-/// length. To free space, delete jobs with `muster job delete`. Deleted bytes count until the server has removed them, which
-/// takes a few minutes. Uploaded blocks that are never committed to a blob expire after a week, or when the operator runs
-/// `muster storage gc --block-seconds`.
+/// Identical bytes count once. For a sparse file, the total counts the space that it uses; the row of its kind counts
+/// its whole length. To free space, delete jobs with `muster job delete`. Deleted bytes count until the server has
+/// removed them, which takes a few minutes. Uploaded blocks that are never committed to a blob expire after a week, or
+/// when the operator runs `muster storage gc --block-seconds`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListUsageArgs {
@@ -245,7 +245,8 @@ fn refuse(verb: &str, why: &str, instead: &str) -> CliResult {
     Err(Failure::refused(text).hint(instead))
 }
 
-/// Prints where something is changed, because a forgotten variable or default may not be the one that the user has in mind.
+/// Prints where something is changed, because a forgotten variable or default may not be the one that the user has in
+/// mind.
 fn say_where(key: &WorkspaceKey) {
     output::say(&format!(
         "in resource group {}, subscription {}",

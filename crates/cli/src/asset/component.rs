@@ -1,5 +1,5 @@
-//! Components: their documents are sent unchanged, except for references: local files are uploaded, and inline assets are
-//! created without a name, as azure-ai-ml does it.
+//! Components: their documents are sent unchanged, except for references: local files are uploaded, and inline assets
+//! are created without a name, as azure-ai-ml does it.
 
 use std::path::Path;
 

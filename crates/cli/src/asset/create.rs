@@ -319,7 +319,8 @@ struct Versions {
     next: Option<String>,
 }
 
-/// As in azure-ai-ml, an environment with the same content as the latest version is that version; everything else is new.
+/// As in azure-ai-ml, an environment with the same content as the latest version is that version; everything else is
+/// new.
 async fn free_version(
     client: &Client,
     workspace: &WorkspaceKey,

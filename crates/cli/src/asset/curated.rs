@@ -16,8 +16,8 @@ const PACKAGES_CHARS_MAX: usize = 60;
 
 #[derive(Debug, clap::Args)]
 pub struct EnvironmentListArgs {
-    /// List the substitute environments for Azure's curated environments and images; * matches any letters, and the first
-    /// match is used
+    /// List the substitute environments for Azure's curated environments and images; * matches any letters, and the
+    /// first match is used
     #[arg(long, conflicts_with_all = ["name", "archived_only", "include_archived"])]
     curated: bool,
     #[command(flatten)]

@@ -26,8 +26,8 @@ pub struct DraftContext<'a> {
     pub skips_validation: bool,
 }
 
-/// The properties of the version that the document describes, with its references resolved: files are uploaded, and inline
-/// assets are created.
+/// The properties of the version that the document describes, with its references resolved: files are uploaded, and
+/// inline assets are created.
 pub async fn properties(
     context: &DraftContext<'_>,
     kind: AssetKind,

@@ -27,8 +27,8 @@ impl Client {
         self.read_answer(response).await
     }
 
-    /// Uploads a file of this many bytes, piece by piece. It is opened again for each try: the stream of an earlier one may
-    /// still be reading.
+    /// Uploads a file of this many bytes, piece by piece. It is opened again for each try: the stream of an earlier one
+    /// may still be reading.
     pub async fn put_file(
         &self,
         route: &Route,

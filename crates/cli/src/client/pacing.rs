@@ -31,8 +31,8 @@ pub(super) enum Again {
     WhenLost,
 }
 
-/// Sends a request, and sends it again when the server asks for that, or as `again` specifies. `make` builds it for each try.
-/// `lost` is the failure for a request without a response.
+/// Sends a request, and sends it again when the server asks for that, or as `again` specifies. `make` builds it for
+/// each try. `lost` is the failure for a request without a response.
 pub(super) async fn send<F>(
     method: &Method,
     again: Again,

@@ -23,8 +23,8 @@ const ROUNDS_PER_HOUR: f64 = 360.0;
 
 /// Evict low-priority nodes, to rehearse a real eviction
 ///
-/// Processes on the node get SIGTERM and the file that MUSTER_PREEMPTION_NOTICE names, and SIGKILL after 30 seconds; the job
-/// is queued again. With --rate, nodes are evicted at random for as long as this command runs.
+/// Processes on the node get SIGTERM and the file that MUSTER_PREEMPTION_NOTICE names, and SIGKILL after 30 seconds;
+/// the job is queued again. With --rate, nodes are evicted at random for as long as this command runs.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Destructive: stops what runs on the node. Dedicated nodes are never evicted.",
@@ -89,8 +89,8 @@ async fn evict(client: &Client, route: &Route) -> CliResult<Evicted> {
     Ok(Evicted { node: node_id, seconds })
 }
 
-/// Evicts nodes in endless rounds. In each round, every node that is up is evicted with the probability that corresponds to
-/// the rate.
+/// Evicts nodes in endless rounds. In each round, every node that is up is evicted with the probability that
+/// corresponds to the rate.
 async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &WorkspaceKey) -> CliResult {
     let route =
         Route::ComputeNodes { workspace: workspace.clone(), name: args.name.as_str().into() };

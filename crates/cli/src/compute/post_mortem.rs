@@ -13,8 +13,8 @@ const HEADER: [&str; 6] = ["Node", "Cause", "Given up on", "Host", "Ended by", "
 
 /// List nodes that failed or were lost, newest first
 ///
-/// A node that did not start, ended unexpectedly or stopped responding leaves a post-mortem, which is kept after the node is
-/// deleted. The newest 20 of each compute are kept, until the compute is deleted.
+/// A node that did not start, ended unexpectedly or stopped responding leaves a post-mortem, which is kept after the
+/// node is deleted. The newest 20 of each compute are kept, until the compute is deleted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ListArgs {
@@ -26,8 +26,8 @@ pub struct ListArgs {
 
 /// Show why a node failed or was lost
 ///
-/// Shows what happened and when, what the node ran, how its first process ended, its cgroup statistics, and the end of its
-/// agent's log.
+/// Shows what happened and when, what the node ran, how its first process ended, its cgroup statistics, and the end of
+/// its agent's log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct ShowArgs {

@@ -15,7 +15,8 @@ const SIZE_DEFAULT: &str = "STANDARD_DS3_V2";
 const NODES_MAX_DEFAULT: u32 = 4;
 const LOCATION_DEFAULT: &str = "eastus";
 
-/// The maximum cost of a cluster after a change, with all nodes running all the time. `None` for a size without a price.
+/// The maximum cost of a cluster after a change, with all nodes running all the time. `None` for a size without a
+/// price.
 pub async fn usd_per_hour_max(
     client: &Client,
     route: &Route,

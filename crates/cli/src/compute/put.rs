@@ -1,7 +1,7 @@
 //! Creating and changing clusters and compute instances.
 //!
-//! Only the given values are sent: the server adds defaults for a new cluster, and keeps the other values of an existing
-//! one.
+//! Only the given values are sent: the server adds defaults for a new cluster, and keeps the other values of an
+//! existing one.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! az's other compute commands. Those that the server supports are sent to it; those that do not apply to Muster are refused,
-//! with an alternative.
+//! az's other compute commands. Those that the server supports are sent to it; those that do not apply to Muster are
+//! refused, with an alternative.
 
 use muster_wire::{ComputeAction, Route};
 
@@ -121,8 +121,7 @@ impl Act {
 
 /// Refuses a command that does not apply to Muster: why, and the alternative.
 pub fn refuse(verb: &str, why: &str, instead: &str) -> CliResult {
-    Err(Failure::refused(format!("compute {} is not supported: {why}", quoted(verb)))
-        .hint(instead))
+    Err(Failure::refused(format!("compute {} is not supported: {why}", quoted(verb))).hint(instead))
 }
 
 pub fn attach() -> CliResult {

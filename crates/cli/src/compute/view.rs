@@ -1,4 +1,5 @@
-//! How computes and nodes are displayed: the entities that `az ml compute` prints, and a few figures that it leaves out.
+//! How computes and nodes are displayed: the entities that `az ml compute` prints, and a few figures that it leaves
+//! out.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! `muster compute watch`: the nodes, queue and cost of clusters as they change.
 //!
-//! On a terminal it redraws one screen; elsewhere it prints a line for every change. The screen needs only a dozen escape
-//! sequences and two terminal settings, so it does not use a library for terminal interfaces: see [`screen`].
+//! On a terminal it redraws one screen; elsewhere it prints a line for every change. The screen needs only a dozen
+//! escape sequences and two terminal settings, so it does not use a library for terminal interfaces: see [`screen`].
 
 mod screen;
 
@@ -45,8 +45,8 @@ const QUEUE_HEADER: [&str; 4] = ["Job", "Cluster", "Status", "Waits because"];
 
 /// Watch clusters: their nodes, queued jobs and costs
 ///
-/// On a terminal, it redraws the screen every second, until you press q or Ctrl-C. Elsewhere it prints a line for a cluster
-/// whenever it changes; with -o json, the line is a JSON object.
+/// On a terminal, it redraws the screen every second, until you press q or Ctrl-C. Elsewhere it prints a line for a
+/// cluster whenever it changes; with -o json, the line is a JSON object.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {
@@ -125,8 +125,8 @@ struct Watch<'a> {
     client: &'a Client,
     workspace: WorkspaceKey,
     wanted: Option<&'a str>,
-    /// The price of one node per hour, in millionths of a dollar, by region, size and priority. Prices do not change while
-    /// the command runs.
+    /// The price of one node per hour, in millionths of a dollar, by region, size and priority. Prices do not change
+    /// while the command runs.
     prices: RefCell<BTreeMap<(String, String, bool), Option<u64>>>,
 }
 

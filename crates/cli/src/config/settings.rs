@@ -1,5 +1,5 @@
-//! Every setting of a server: its key, its description, and its valid values. The help, the printed configuration and the
-//! checks are all generated from this table.
+//! Every setting of a server: its key, its description, and its valid values. The help, the printed configuration and
+//! the checks are all generated from this table.
 
 use muster_core::lease::{LEASE_MAX, LEASE_MIN};
 use muster_core::limits::QUOTA_VCPUS_MAX;

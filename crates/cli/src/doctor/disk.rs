@@ -73,7 +73,8 @@ fn examine(dir: &Path) -> Result<Disk, String> {
     })
 }
 
-/// Writes to an unnamed file, which vanishes when it is closed; where these are not supported, syncs the directory only.
+/// Writes to an unnamed file, which vanishes when it is closed; where these are not supported, syncs the directory
+/// only.
 fn sync(dir: &Path) -> Result<Duration, Errno> {
     let started = Instant::now();
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -161,8 +162,8 @@ fn inodes(disk: &Disk) -> Finding {
     ))
 }
 
-/// The highest folder above this one that is on the same file system, quoted for a shell: `du -x` does not leave the file
-/// system of the folder that it starts with.
+/// The highest folder above this one that is on the same file system, quoted for a shell: `du -x` does not leave the
+/// file system of the folder that it starts with.
 fn mount_point(dir: &Path) -> String {
     let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
     let own = device(dir);

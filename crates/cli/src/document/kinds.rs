@@ -1,5 +1,5 @@
-//! What a YAML file describes, according to its schema, its type or its fields: if a file is given to the wrong command, the
-//! error names the right one.
+//! What a YAML file describes, according to its schema, its type or its fields: if a file is given to the wrong
+//! command, the error names the right one.
 
 use std::path::Path;
 

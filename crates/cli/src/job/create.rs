@@ -35,8 +35,8 @@ const DIGITS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
 /// Submit a job from a YAML file, or a command to run on a cluster
 ///
-/// The file has the format of `az ml job create`. Local code and data that it names are uploaded first, unless the server has
-/// them already. Paths in the file are relative to its folder.
+/// The file has the format of `az ml job create`. Local code and data that it names are uploaded first, unless the
+/// server has them already. Paths in the file are relative to its folder.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Mutating, costs money: the cluster grows for the job, up to its maximum.",
@@ -145,20 +145,20 @@ const BY_FLAGS: [&str; 17] = [
     "tags",
 ];
 
-/// A share of each node, so that other jobs can run beside this one. Without a share, the job takes whole nodes. The share is
-/// enforced on nodes with control groups; on others, the first line of the job's log says that it is not.
+/// A share of each node, so that other jobs can run beside this one. Without a share, the job takes whole nodes. The
+/// share is enforced on nodes with control groups; on others, the first line of the job's log says that it is not.
 #[derive(Debug, clap::Args)]
 struct Share {
     /// Number of vCPUs of each node; without --cpus, --memory and --gpus, the job takes whole nodes
     ///
-    /// The job cannot use more on nodes with control groups (cgroups). On nodes without them it can use the whole node, and the
-    /// first line of its log says so.
+    /// The job cannot use more on nodes with control groups (cgroups). On nodes without them it can use the whole node,
+    /// and the first line of its log says so.
     #[arg(long, value_name = "COUNT", value_parser = values::count, allow_negative_numbers = true)]
     cpus: Option<u32>,
     /// Memory of each node, such as 4GB or 512MB [default: in proportion]
     ///
-    /// A job that uses more is stopped, with a message, on nodes with control groups (cgroups). On nodes without them there is no
-    /// limit, and the first line of the job's log says so.
+    /// A job that uses more is stopped, with a message, on nodes with control groups (cgroups). On nodes without them
+    /// there is no limit, and the first line of the job's log says so.
     #[arg(long, value_name = "SIZE", value_parser = values::memory, allow_negative_numbers = true)]
     memory: Option<u64>,
     /// Number of GPUs of each node [default: none if another share is given]

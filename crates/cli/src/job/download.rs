@@ -22,16 +22,17 @@ const NAMED_OUTPUTS: &str = "named-outputs";
 
 /// Download a job's outputs and logs
 ///
-/// As with az, files are saved in artifacts/outputs/ and artifacts/user_logs/ in the folder (for a job on several nodes, in
-/// artifacts/rank-0/outputs/ and so on), and a named output in named-outputs/NAME/. Existing files with the same names are
-/// replaced, each one atomically.
+/// As with az, files are saved in artifacts/outputs/ and artifacts/user_logs/ in the folder (for a job on several
+/// nodes, in artifacts/rank-0/outputs/ and so on), and a named output in named-outputs/NAME/. Existing files with the
+/// same names are replaced, each one atomically.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing on the server; writes to the folder.")]
 pub struct Args {
     /// Folder to save to; it is created if necessary
     #[arg(short = 'p', long, value_name = "DIR", default_value = ".")]
     download_path: PathBuf,
-    /// Also download all named outputs, the checkpoint folder, and the logs of all attempts (user_logs/attempt-1/ and so on)
+    /// Also download all named outputs, the checkpoint folder, and the logs of all attempts (user_logs/attempt-1/ and
+    /// so on)
     #[arg(long)]
     all: bool,
     /// Download only this named output
@@ -66,8 +67,8 @@ struct Fetched {
     names: BTreeSet<String>,
 }
 
-/// Downloads outputs/ and logs, from the files that the attempts left. Named outputs that were downloaded already are skipped;
-/// those of a job that did not complete are only here.
+/// Downloads outputs/ and logs, from the files that the attempts left. Named outputs that were downloaded already are
+/// skipped; those of a job that did not complete are only here.
 async fn artifacts(
     client: &Client,
     workspace: &WorkspaceKey,

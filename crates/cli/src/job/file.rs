@@ -82,8 +82,8 @@ pub struct JobDraft {
 pub enum Code {
     /// A local path, to be uploaded.
     Local { path: PathBuf, at: (usize, usize), file: String },
-    /// Another address, such as a repository: an asset with the address is created, and the server decides whether it can
-    /// use it.
+    /// Another address, such as a repository: an asset with the address is created, and the server decides whether it
+    /// can use it.
     Address(String),
     /// An ARM id, or a reference that the server resolves to one.
     Id(String),
@@ -210,8 +210,8 @@ fn command(source: &Source, node: &Node) -> CliResult<JobDraft> {
     })
 }
 
-/// The complete request. A job without an experiment gets the one that azure-ai-ml would use: the name of the folder that it is
-/// submitted from. Without a display name, its own name is shown.
+/// The complete request. A job without an experiment gets the one that azure-ai-ml would use: the name of the folder
+/// that it is submitted from. Without a display name, its own name is shown.
 pub fn body(mut properties: Map<String, Json>, name: &str) -> String {
     properties.entry("displayName").or_insert_with(|| name.into());
     if !properties.contains_key("experimentName") {

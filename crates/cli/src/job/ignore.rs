@@ -57,8 +57,8 @@ impl Ignore {
     }
 }
 
-/// The way in which azure-ai-ml applies the same patterns to uploads: to each file by itself, regardless of the folders above
-/// it. The hash of the upload depends on it, so the behaviour is exactly the same.
+/// The way in which azure-ai-ml applies the same patterns to uploads: to each file by itself, regardless of the folders
+/// above it. The hash of the upload depends on it, so the behaviour is exactly the same.
 impl Ignore {
     pub fn leaves_out_file(&self, path: &str) -> bool {
         let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
@@ -133,8 +133,8 @@ fn without_trailing_spaces(line: &str) -> &str {
     }
 }
 
-/// `**` matches any number of names. The progress of each pattern is remembered, so that the time is at most the number of
-/// patterns times the number of names.
+/// `**` matches any number of names. The progress of each pattern is remembered, so that the time is at most the number
+/// of patterns times the number of names.
 fn match_names(patterns: &[&[u8]], names: &[&[u8]]) -> bool {
     let mut reached = vec![false; names.len() + 1];
     reached[0] = true;

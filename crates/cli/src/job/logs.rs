@@ -11,8 +11,8 @@ const WINDOW_BYTES: u64 = 64 << 10;
 
 /// Print the log of a job
 ///
-/// Standard output gets the bytes that the job wrote, and nothing else. Without flags, it is the whole log of the first process
-/// of the latest attempt. With --follow, it ends like `job stream`.
+/// Standard output gets the bytes that the job wrote, and nothing else. Without flags, it is the whole log of the first
+/// process of the latest attempt. With --follow, it ends like `job stream`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {

@@ -14,8 +14,8 @@ const HEADER: [&str; 5] = ["Service", "Type", "Status", "Port", "Endpoint"];
 
 /// List the services of a running job, such as JupyterLab, TensorBoard and custom ports
 ///
-/// The endpoint opens in a browser: it is signed for you and valid for an hour. Anyone who has it can act as you in that
-/// service, so do not share it.
+/// The endpoint opens in a browser: it is signed for you and valid for an hour. Anyone who has it can act as you in
+/// that service, so do not share it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing.")]
 pub struct Args {

@@ -1,8 +1,8 @@
 //! The log files of a server: rotated by size, and without slowing the server down.
 //!
-//! Logging only adds a line to a queue in memory; a single thread writes. While the disk accepts no writes, the queue keeps the
-//! newest lines, and the file later says how many are missing. The usual libraries rotate by time, drop the newest lines, or
-//! make the logging thread wait for the disk.
+//! Logging only adds a line to a queue in memory; a single thread writes. While the disk accepts no writes, the queue
+//! keeps the newest lines, and the file later says how many are missing. The usual libraries rotate by time, drop the
+//! newest lines, or make the logging thread wait for the disk.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};

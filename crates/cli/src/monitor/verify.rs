@@ -14,8 +14,8 @@ const HEX_DIGITS: usize = 64;
 
 /// Verify that the activity log has not been tampered with
 ///
-/// Each entry has a digest of itself and all entries before it. Store the printed head in another place: later, --head proves
-/// with it that all entries up to that point are unchanged.
+/// Each entry has a digest of itself and all entries before it. Store the printed head in another place: later, --head
+/// proves with it that all entries up to that point are unchanged.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Read-only: changes nothing. Exit code 1 if the log was changed.")]
 pub struct Args {
@@ -85,7 +85,8 @@ pub async fn run(args: &Args) -> CliResult {
     }
 }
 
-/// The number of the entry with this digest. The search starts with the newest, because a stored head is usually recent.
+/// The number of the entry with this digest. The search starts with the newest, because a stored head is usually
+/// recent.
 async fn find(client: &Client, digest: &str) -> CliResult<Option<u64>> {
     let all = Route::Governance(GovernanceRoute::Activity { subscription: None });
     let mut page: muster_wire::Page<ActivityDocument> = client.get(&all).await?;

@@ -25,8 +25,8 @@ pub struct Query(String);
 /// What is printed: the whole document, or the result of a query.
 pub struct Data {
     pub value: Value,
-    /// The order in which the query names the keys of its objects. The JMESPath library sorts them, but columns should be in
-    /// the order in which they were requested.
+    /// The order in which the query names the keys of its objects. The JMESPath library sorts them, but columns should
+    /// be in the order in which they were requested.
     orders: Vec<Vec<String>>,
 }
 
@@ -86,8 +86,8 @@ impl Data {
     }
 }
 
-/// Many scripts for az use [?name==`cpu`]: an older rule of JMESPath, which our library does not know, treats a literal that is
-/// not JSON as a string. This adds the quotes.
+/// Many scripts for az use [?name==`cpu`]: an older rule of JMESPath, which our library does not know, treats a literal
+/// that is not JSON as a string. This adds the quotes.
 fn with_texts_quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     let mut rest = text;

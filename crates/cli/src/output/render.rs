@@ -15,8 +15,8 @@ pub fn json(value: &Value) -> String {
     without_commands(text)
 }
 
-/// Some terminals interpret U+0080 to U+009F like escapes. JSON can write them in another way, which programs read as the
-/// same.
+/// Some terminals interpret U+0080 to U+009F like escapes. JSON can write them in another way, which programs read as
+/// the same.
 pub fn without_commands(json: String) -> String {
     let is_command = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
     if !json.contains(is_command) {

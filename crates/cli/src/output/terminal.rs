@@ -1,8 +1,8 @@
-//! The output of a job for a terminal: its text and its colours. All other control sequences (titles, the clipboard, input on
-//! behalf of the user, clearing the screen) are left out.
+//! The output of a job for a terminal: its text and its colours. All other control sequences (titles, the clipboard,
+//! input on behalf of the user, clearing the screen) are left out.
 //!
-//! A sequence that never ends must neither swallow the rest of the log nor use up memory: a newline ends every sequence, and so
-//! does a maximum length. What follows is text, which is harmless.
+//! A sequence that never ends must neither swallow the rest of the log nor use up memory: a newline ends every
+//! sequence, and so does a maximum length. What follows is text, which is harmless.
 
 /// Filters a log piece by piece: a character or a sequence may begin in one piece and end in the next.
 #[derive(Default)]
@@ -33,8 +33,8 @@ const PARAMETERS_MAX: usize = 128;
 /// Titles and links are shorter.
 const STRING_CHARS_MAX: usize = 4096;
 
-/// Characters that a terminal interprets instead of displaying them: control characters, and those that change the direction
-/// of the text, so that it reads differently.
+/// Characters that a terminal interprets instead of displaying them: control characters, and those that change the
+/// direction of the text, so that it reads differently.
 pub fn is_command(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -14,8 +14,8 @@ use crate::output;
 
 const AT_ONCE: usize = 8;
 
-/// Downloads everything below a prefix, or the blob with exactly that name, into a folder, which is created. Returns the number
-/// of files.
+/// Downloads everything below a prefix, or the blob with exactly that name, into a folder, which is created. Returns
+/// the number of files.
 pub async fn download(container: &Container, prefix: &str, into: &Path) -> CliResult<usize> {
     let top = prefix.trim_end_matches('/');
     let inside = format!("{top}/");

@@ -1,5 +1,5 @@
-//! A component's code with its `additional_includes`, assembled as azure-ai-ml does it: the same files under the same names, so
-//! that each client recognises what the other uploaded.
+//! A component's code with its `additional_includes`, assembled as azure-ai-ml does it: the same files under the same
+//! names, so that each client recognises what the other uploaded.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

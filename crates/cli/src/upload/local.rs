@@ -140,7 +140,8 @@ impl Local {
         let keep = |name: &str, is_folder: bool| match is_folder {
             true if is_code && unwanted.is_environment(&path, name) => false,
             true => {
-                // A folder may be excluded although its files are not: its name is part of the hash only if it is included.
+                // A folder may be excluded although its files are not: its name is part of the hash only if it is
+                // included.
                 if !ignore.leaves_out_file(name) {
                     folders.borrow_mut().push(name.to_owned());
                 }
@@ -356,8 +357,8 @@ pub fn read_ignore(path: &Path) -> CliResult<Ignore> {
     Ok(Ignore::default())
 }
 
-/// Resolves links: the path of each file, and the path of its bytes. A link to a folder stands for everything in it that is
-/// not excluded.
+/// Resolves links: the path of each file, and the path of its bytes. A link to a folder stands for everything in it
+/// that is not excluded.
 pub fn linked(
     what: &str,
     top: &Path,

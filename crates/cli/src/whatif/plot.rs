@@ -27,8 +27,8 @@ const TICKS: f64 = 6.0;
 const ROOM: f64 = 0.06;
 /// Labels that are closer together than this would overlap.
 const LABEL_GAP: f64 = 15.0;
-/// Colours that colour-blind people can distinguish too (Okabe and Ito), dark enough for white paper and bright enough for a
-/// black page. If there are more lines than colours, they repeat.
+/// Colours that colour-blind people can distinguish too (Okabe and Ito), dark enough for white paper and bright enough
+/// for a black page. If there are more lines than colours, they repeat.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9"];
 
 const STYLE: &str = "\

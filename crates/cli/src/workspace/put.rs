@@ -1,7 +1,7 @@
 //! Creating and changing workspaces.
 //!
-//! The request is compared with the resulting workspace: a value that the server did not accept is reported, not taken for
-//! granted.
+//! The request is compared with the resulting workspace: a value that the server did not accept is reported, not taken
+//! for granted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
