@@ -12,8 +12,8 @@ use crate::output;
 /// The script sets this variable to the name of the shell when it calls this binary.
 const VARIABLE: &str = "MUSTER_COMPLETE";
 
-/// When zsh loads the script from a folder of $fpath, it runs it to complete the first word. The script of clap_complete only
-/// registers its function then, so without this the first Tab in each shell would do nothing.
+/// When zsh loads the script from a folder of $fpath, it runs it to complete the first word. The script of
+/// clap_complete only registers its function then, so without this the first Tab in each shell would do nothing.
 const ZSH_FIRST_CALL: &str = r#"if [[ $funcstack[1] == _muster ]]; then
     _clap_dynamic_completer_muster "$@"
 fi

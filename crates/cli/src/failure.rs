@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(quoted("x\ty\n"), "'x\\ty\\n'");
         assert_eq!(printable("a\tb\r\nc\u{7}\n"), "a b  c\u{fffd}");
         assert_eq!(message("Traceback:\r\n\tline\u{1b}\n"), "Traceback:\n  \tline\u{fffd}");
-        // Nor turn the direction of what follows.
+        // Characters that change the direction of the text are marked too.
         assert_eq!(printable("a\u{202e}b\u{2066}c"), "a\u{fffd}b\u{fffd}c");
         assert_eq!(message("a\u{202e}b\u{2066}c"), "a\u{fffd}b\u{fffd}c");
         assert_eq!(quoted(&"é".repeat(100)), format!("'{}…'", "é".repeat(80)));

@@ -1,4 +1,4 @@
-//! `muster man`: the manual pages, made from the same definitions as `--help`.
+//! `muster man`: the manual pages, generated from the same definitions as `--help`.
 //!
 //! It is part of the binary because a second program would have to contain all of it: `make package` would link for
 //! minutes longer, and the pages could be of another version.
@@ -10,13 +10,13 @@ use clap_mangen::Man;
 
 use crate::failure::{CliResult, Failure};
 
-/// Write a manual page for every command into a folder
+/// Write the manual pages of all commands to a folder
 ///
-/// Packages already contain these pages. For a binary of your own, write them to /usr/local/share/man/man1.
+/// Packages already contain these pages. For a binary that you built, write them to /usr/local/share/man/man1.
 #[derive(Debug, clap::Args)]
-#[command(hide = true, after_help = "Mutating: writes files named muster*.1 into the folder.")]
+#[command(hide = true, after_help = "Mutating: writes files named muster*.1 to the folder.")]
 pub struct Args {
-    /// The folder, which must exist
+    /// Existing folder to write to
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! A server that gives prepared answers, for tests.
+//! A server with prepared responses, for tests.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Gives these answers one after the other, and the last one from then on. An empty one is none.
+    /// Sends these responses one after the other, and the last one from then on. An empty one closes the connection.
     pub fn start(answers: Vec<String>) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -32,7 +32,7 @@ impl Fake {
         Fake { url, bodies }
     }
 
-    /// Of every request that came.
+    /// The bodies of all requests so far.
     pub fn bodies(&self) -> Vec<Vec<u8>> {
         self.bodies.lock().unwrap().clone()
     }

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::server_location::Server;
 
-    /// The stream of an earlier try moved the place from which the next one read.
+    /// Guards against a regression: the stream of an earlier try moved the offset at which the next one read.
     #[tokio::test]
     async fn a_file_that_is_sent_again_is_opened_again_and_comes_whole() {
         let token = answer(200, "", &to_json(&TokenReply::new("token", 1, "resource")));

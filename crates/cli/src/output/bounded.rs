@@ -13,17 +13,17 @@ use jmespath::functions::{Function, JoinFn};
 use jmespath::{Context, ErrorReason, JmespathError, Rcvar, Runtime, ToJmespath as _, Variable};
 use serde_json::Value;
 
-/// Of a result: far more than a person or a script reads.
+/// The maximum number of values in a result; far more than a person or a script reads.
 const RESULT_VALUES_MAX: usize = 1_000_000;
-/// Of all that is made on the way to a result: so many, and so many more for each value of the document.
+/// The maximum number of intermediate values: a base number, and a number for each value of the document.
 const MADE_VALUES: usize = 20_000;
 const MADE_VALUES_EACH: usize = 100;
 const MADE_VALUES_MAX: usize = 5_000_000;
-/// Levels of a result. Printers recurse, and readers of JSON give up soon after.
+/// The maximum depth of a result. Printers recurse, and JSON parsers give up soon after.
 const DEPTH_MAX: usize = 100;
-/// A text counts as one value more for each of these.
+/// A string counts as one more value for each of these bytes.
 const VALUE_BYTES: usize = 32;
-/// What `&expression` counts as where it is not the argument of a function: a copy of the expression.
+/// The weight of `&expression` if it is not the argument of a function: a copy of the expression.
 const EXPRESSION_VALUES: usize = 500;
 /// No expression can contain this name, because a name has no space.
 const COUNTED: &str = "counted value";
@@ -40,11 +40,11 @@ pub fn search(text: &str, mut ast: Ast, document: &Value) -> Result<Rcvar, Jmesp
     runtime.register_function(COUNTED, Box::new(counted(budget)));
     count_results(&mut ast);
     let found = jmespath::interpret(&document, &ast, &mut Context::new(text, &runtime))?;
-    // The library's values share their parts; printed, each part appears as often as it is used.
+    // The library's values share their parts; when printed, each part appears as often as it is used.
     let words = match cost(&found, RESULT_VALUES_MAX).map(|_| depth(&found)) {
         Some(..=DEPTH_MAX) => return Ok(found),
         Some(_) => format!("the result is nested deeper than {DEPTH_MAX} levels; make it flatter"),
-        None => format!("the result has more than {RESULT_VALUES_MAX} values; ask for fewer"),
+        None => format!("the result has more than {RESULT_VALUES_MAX} values; select fewer"),
     };
     Err(JmespathError::new(text, 0, ErrorReason::Parse(words)))
 }
@@ -65,7 +65,7 @@ impl Budget {
         let after = after.ok_or_else(|| {
             let most = self.most;
             let words = format!(
-                "it makes more than {most} values of this document; select what you need before you combine it"
+                "it creates more than {most} values from this document; select what you need before you combine it"
             );
             JmespathError::from_ctx(ctx, ErrorReason::Parse(words))
         })?;
@@ -95,7 +95,7 @@ fn join(budget: Arc<Budget>) -> impl Function {
     }
 }
 
-/// How many values there are; `None` if they are more than `most`.
+/// The number of values; `None` if there are more than `most`.
 fn cost(value: &Variable, most: usize) -> Option<usize> {
     let own = match value {
         Variable::String(text) => 1 + text.len() / VALUE_BYTES,
@@ -212,7 +212,7 @@ mod tests {
         ] {
             assert!(asked(query, &document).is_ok(), "{query}");
             let why = asked(&[query; 40].join(join), &document).expect_err(query);
-            assert!(why.contains("it makes more than 20400 values"), "{why}");
+            assert!(why.contains("it creates more than 20400 values"), "{why}");
         }
     }
 
