@@ -153,7 +153,7 @@ fn compare(noisy: &Tenant, quiet: &Tenant) -> Result<Vec<Row>> {
         });
     }
     let mut all = growth("another tenant's submit", &own);
-    all.extend(growth("the same in one pool", &shared));
+    all.extend(growth("the same in one cluster", &shared));
     all.extend(rows);
     Ok(all)
 }
