@@ -73,7 +73,7 @@ def joined(server, folder, **options):
     log = folder / "box.log"
     state = folder / "box"
     with log.open("wb") as said:
-        host agent = subprocess.Popen(
+        host_agent = subprocess.Popen(
             [server.binary, "agent", "--join", server.url, "--state", state, "--name", "box"]
             + ["--token", token, "--leave"],
             stdin=subprocess.DEVNULL,
@@ -85,8 +85,8 @@ def joined(server, folder, **options):
         wait_for("it joins", 30, lambda: "this host joined" in log.read_text())
         yield state
     finally:
-        host agent.terminate()
-        host agent.wait(30)
+        host_agent.terminate()
+        host_agent.wait(30)
 
 
 @pytest.fixture
