@@ -1,7 +1,8 @@
 """Train a small neural network to tell two interleaved half moons apart.
 
-Standard library only, fixed seed: the same run everywhere. EPOCHS sets the number of passes.
-Ends with 1 when the held-out accuracy is below 0.9, with 2 when EPOCHS is not a number above 0.
+Uses only the standard library and a fixed seed, so every run is the same. EPOCHS sets the number
+of passes. Exits with 1 if the held-out accuracy is below 0.9, and with 2 if EPOCHS is not a number
+above 0.
 """
 
 import math
@@ -16,7 +17,7 @@ LEARNING_RATE = 0.003
 
 
 def half_moons(rng, count):
-    """Points (x, y, label), the label saying which moon the point lies on."""
+    """Points (x, y, label), where the label tells on which moon the point lies."""
     points = []
     for i in range(count):
         angle, label = math.pi * rng.random(), i % 2
@@ -41,7 +42,7 @@ class Network:
         return activations, 1.0 / (1.0 + math.exp(-total))
 
     def learn(self, x, y, label):
-        """One step of gradient descent on one point; returns the point's loss before it."""
+        """Takes one step of gradient descent on one point, and returns the loss before the step."""
         activations, guess = self.forward(x, y)
         error = guess - label
         for i, a in enumerate(activations):

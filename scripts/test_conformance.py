@@ -1,4 +1,4 @@
-"""The parser of docs/conformance.md: what it reads, and what it refuses."""
+"""Tests of the parser of docs/conformance.md: what it accepts, and what it refuses."""
 
 import importlib.machinery
 import importlib.util
@@ -9,7 +9,7 @@ import pytest
 
 
 def load():
-    """The script as a module; its file has no ending, so that people call it by its name."""
+    """Loads the script as a module. Its file has no extension, because people run it."""
     path = pathlib.Path(__file__).with_name("conformance")
     loader = importlib.machinery.SourceFileLoader("conformance", str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("conformance", loader))
