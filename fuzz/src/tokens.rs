@@ -36,7 +36,7 @@ impl Good {
 
     fn check(&self, token: &str) {
         let accepted = [&self.audiences.arm[..]];
-        match self.keyring.verify(token, &accepted, NOW, &Directory::default()) {
+        match self.keyring.verify(token, &accepted, NOW, &Directory::default(), |_| true) {
             Ok(_) => assert_eq!(token, self.token, "a token that was not issued"),
             Err(why) => oracle::refusal(&ArmError::unauthorized(BASE, &why.to_string())),
         }
