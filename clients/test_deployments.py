@@ -166,7 +166,7 @@ def test_azure_ai_ml_creates_a_workspace_with_its_template(owner, older):
     ]
     left_out = lines[0]["properties"]
     assert left_out["statusMessage"]["error"]["code"] == "NotMadeHere"
-    assert "Muster uses none" in left_out["statusMessage"]["error"]["message"]
+    assert "Muster does not use it" in left_out["statusMessage"]["error"]["message"]
     assert lines[4]["properties"]["statusMessage"] is None
 
 

@@ -409,9 +409,9 @@ def test_validate_and_create_agree_on_every_example(name, muster, waits):
 def test_an_address_of_any_scheme_is_for_the_server_to_judge(muster, cluster, tmp_path):
     file = tmp_path / "job.yml"
     for uri, reason in [
-        ("adl://lake.azuredatalakestore.net/data", "Azure has ended Data Lake Storage Gen1"),
+        ("adl://lake.azuredatalakestore.net/data", "Azure has retired Data Lake Storage Gen1"),
         ("abfs://example.com/data", "CONTAINER@ACCOUNT"),
-        ("s3://bucket/data", "is no address of files"),
+        ("s3://bucket/data", "is not the location of files"),
     ]:
         data = f"inputs: {{data: {{type: uri_folder, path: '{uri}'}}}}"
         file.write_text(f"command: ls ${{{{inputs.data}}}}\ncompute: azureml:{CLUSTER}\n{data}\n")

@@ -121,8 +121,8 @@ def test_ssh_is_not_served_and_a_cluster_that_asks_for_it_says_so(shell):
         f" --admin-username {user} --ssh-key-value 'ssh-rsa AAAA'"
     )
     said = shell(create).stderr
-    note = "note: the SSH settings are kept but have no effect: nothing on a node accepts SSH\n"
-    assert note in said
+    note = "note: the SSH settings are stored but have no effect: nodes do not accept SSH connections"
+    assert f"{note}\n" in said
     connect = shell("az ml compute connect-ssh --name ssh-example", code=2).stderr
     assert "nodes accept jobs from this server only and have no SSH port" in connect, connect
     shell("az ml compute delete --name ssh-example --yes")

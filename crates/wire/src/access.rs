@@ -1,4 +1,4 @@
-//! Users, keys and roles. Role assignments and definitions are Azure's documents; users are ours, as Azure
+//! Users, keys and roles. Role assignments and definitions are Azure's documents. Users are Muster's own, because Azure
 //! keeps them in another product.
 
 use muster_core::model::{Role, RoleAssignment, Scope, User, UserKind};
@@ -8,7 +8,7 @@ use crate::error::ArmError;
 use crate::json::{Field, parse_object};
 use crate::{odata, timestamp};
 
-/// These bodies have a handful of short fields.
+/// These bodies have only a handful of short fields.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 const ASSIGNMENT_TYPE: &str = "Microsoft.Authorization/roleAssignments";
 const DEFINITIONS: &str = "/providers/Microsoft.Authorization/roleDefinitions/";
@@ -21,10 +21,10 @@ pub struct UserDocument {
     /// `User` or `ServicePrincipal`.
     pub principal_type: String,
     pub created_on: String,
-    /// When the present key was made; none while there is no key.
+    /// When the current key was created; `None` if the user has no key.
     #[serde(default)]
     pub key_made_on: Option<String>,
-    /// The key itself, in the one answer that makes it: nobody can read it again.
+    /// The key itself. Only the response that creates it has it; it cannot be read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -40,7 +40,7 @@ pub fn user(user: &User, key: Option<&str>) -> UserDocument {
     }
 }
 
-/// What kind of user is wanted; without a body, a person.
+/// The kind of user to create. Without a body, it is a person.
 pub fn parse_user(body: &[u8]) -> Result<UserKind, ArmError> {
     if body.is_empty() {
         return Ok(UserKind::Person);
@@ -92,12 +92,12 @@ pub struct RoleAssignmentProperties {
     pub scope: String,
     #[serde(default)]
     pub created_on: Option<String>,
-    /// Ours: what Azure's clients look up by the two ids.
+    /// Muster's own: the names that Azure's clients would look up by the two ids.
     #[serde(default)]
     pub role_name: Option<String>,
     #[serde(default)]
     pub principal_name: Option<String>,
-    /// Ours: what whoever gave the role should know.
+    /// Muster's own: what the person who assigned the role should know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -121,7 +121,7 @@ pub fn role_assignment(role: &RoleAssignment, user: Option<&User>) -> RoleAssign
     }
 }
 
-/// The role and whose it is to be.
+/// The role, and the principal that it is assigned to.
 pub fn parse_role_assignment(body: &[u8]) -> Result<(Role, Box<str>), ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let properties = Field::root(&value).get("properties")?;
@@ -129,7 +129,7 @@ pub fn parse_role_assignment(body: &[u8]) -> Result<(Role, Box<str>), ArmError> 
     let principal = properties.get("principalId")?;
     let text = definition
         .string()?
-        .ok_or_else(|| definition.missing("give a role's id, or its name such as Reader"))?;
+        .ok_or_else(|| definition.missing("give the id of a role, or its name, such as Reader"))?;
     let role = Role::parse(text.rsplit('/').next().unwrap_or(text))
         .ok_or_else(|| definition.unknown(text, &Role::ALL.map(Role::as_str)))?;
     let principal = principal
@@ -250,8 +250,8 @@ mod tests {
                 .id
                 .ends_with("/workspaces/w/providers/Microsoft.Authorization/roleAssignments/guid")
         );
-        let read: RoleAssignmentDocument =
-            crate::from_json(crate::to_json(&document).as_bytes()).expect("it reads back");
+        let read: RoleAssignmentDocument = crate::from_json(crate::to_json(&document).as_bytes())
+            .expect("the document can be read back");
         assert_eq!(read, document);
     }
 

@@ -1,4 +1,4 @@
-//! The activity log as Azure Monitor shows it, and how its lines are named.
+//! The activity log as Azure Monitor shows it, and the names of its operations.
 
 mod filter;
 mod record;
@@ -15,7 +15,7 @@ use crate::path::{
 };
 use crate::timestamp;
 
-/// What a request does, as Azure calls it; `None` for one that changes nothing.
+/// The operation that a request performs, in Azure's words; `None` if it changes nothing.
 pub fn operation(method: &str, route: &Route) -> Option<String> {
     if matches!(method, "GET" | "HEAD") {
         return None;
@@ -96,7 +96,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::PostMortem { .. }
         | Route::JobAttempts { .. }
         | Route::JobCheck { .. }
-        // Bytes and lists of them are nothing yet; the job that brings them has its line.
+        // Uploaded bytes and file lists have no effect by themselves; the job that uses them is recorded.
         | Route::Tree { .. }
         | Route::Blob { .. }
         | Route::Usages { .. }
@@ -104,7 +104,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
         | Route::Quotas { .. }
         | Route::Governance(_)
         | Route::Hosts(HostRoute::Hosts)
-        // Trying changes nothing.
+        // Validation and what-if change nothing.
         | Route::Deployments(_)
         | Route::Manager(_)
         | Route::Unknown => return None,
@@ -143,7 +143,7 @@ pub struct ActivityDocument {
     pub resource_provider_name: Named,
     pub resource_type: Named,
     pub authorization: Authorization,
-    /// `before` and `after` are documents as text; `number` and `digest` are the place in the chain.
+    /// `before` and `after` are documents as text; `number` and `digest` are the record's position in the chain.
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
 }
@@ -167,7 +167,7 @@ pub struct Authorization {
     pub scope: String,
 }
 
-/// `number` and `digest` are the record's place in the chain.
+/// `number` and `digest` are the record's position in the chain.
 pub fn document(activity: &Activity, number: u64, digest: &str) -> ActivityDocument {
     let activity_request = &activity.request;
     let mut properties = BTreeMap::new();
@@ -227,7 +227,7 @@ pub fn document(activity: &Activity, number: u64, digest: &str) -> ActivityDocum
     }
 }
 
-/// The subscription and the resource group that something is in, or nothing.
+/// The subscription and the resource group of a scope, empty where it has none.
 fn home(scope: &Scope) -> (&str, &str) {
     match scope {
         Scope::Everything => ("", ""),
@@ -239,14 +239,14 @@ fn home(scope: &Scope) -> (&str, &str) {
     }
 }
 
-/// Whether the log is whole.
+/// Whether the log is intact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChainDocument {
     pub entries: u64,
-    /// Who notes it down can tell later that nothing up to here was changed.
+    /// If you keep a copy of this digest, you can prove later that no record up to here was changed.
     pub head: String,
-    /// The number of the first record that does not follow from the one before; none if all do.
+    /// The number of the first record that does not follow from the one before; `None` if the chain is intact.
     #[serde(default)]
     pub broken_at: Option<u64>,
 }

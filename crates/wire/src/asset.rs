@@ -1,5 +1,5 @@
-//! What is kept in versions: code, environments, data, models, components. One envelope for all; what each kind is made
-//! of is in [`Body`], where its files are in [`AssetLocation`], and how others refer to it in [`Reference`].
+//! Versioned assets: code, environments, data, models and components. All kinds share one envelope; the content of each
+//! kind is in [`Body`], the location of its files in [`AssetLocation`], and the ways to refer to it in [`Reference`].
 
 mod body;
 mod location;
@@ -30,10 +30,10 @@ use crate::notes::{self, NOTE};
 use crate::path::{Query, asset_word, workspace_id};
 use crate::{JsonText, SystemData, to_json};
 
-/// What it is made of, and room for what is written on it.
+/// The body of an asset, and room for its description, tags and properties.
 pub const BODY_BYTES_MAX: usize = ASSET_BODY_BYTES_MAX + 128 * 1024;
 const CONTAINER_BYTES_MAX: usize = 128 * 1024;
-/// A digest in hex, with room for a longer kind.
+/// A digest in hex, with room for a longer algorithm.
 const HASH_BYTES_MAX: usize = 128;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub struct AssetResource {
     pub system_data: Option<SystemData>,
 }
 
-/// Those that every kind has, and those of each.
+/// The properties that every kind has, and those of each kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AssetProperties {
@@ -92,23 +92,23 @@ pub struct AssetProperties {
     pub component_spec: Option<JsonText>,
 }
 
-/// What a client sends of a version, or of a name: what it was shown, changed.
+/// The body of a request for a version or for a name: the properties that the client was shown, with its changes.
 #[derive(Serialize)]
 struct Sent<'a, T> {
     properties: &'a T,
 }
 
-/// The request for a version with these properties.
+/// The body of a request for a version with these properties.
 pub fn request_json(properties: &AssetProperties) -> String {
     to_json(&Sent { properties })
 }
 
-/// The request for a name with these properties.
+/// The body of a request for a name with these properties.
 pub fn container_request_json(properties: &ContainerProperties) -> String {
     to_json(&Sent { properties })
 }
 
-/// The id of a version, as clients compare it.
+/// The id of a version, in the spelling that clients compare.
 pub fn id(key: &WorkspaceKey, kind: AssetKind, name: &str, version: &str) -> String {
     format!("{}/versions/{version}", container_id(key, kind, name))
 }
@@ -121,7 +121,7 @@ fn type_of(kind: AssetKind) -> String {
     format!("Microsoft.MachineLearningServices/workspaces/{}", asset_word(kind))
 }
 
-/// Fails for a record that this version did not write.
+/// Fails for a record that was not written by this version of Muster.
 pub fn resource(key: &WorkspaceKey, asset: &Asset) -> Result<AssetResource, ArmError> {
     let about = &asset.about;
     let mut properties = AssetProperties {
@@ -134,7 +134,7 @@ pub fn resource(key: &WorkspaceKey, asset: &Asset) -> Result<AssetResource, ArmE
         ..AssetProperties::default()
     };
     let body = Body::of(asset).map_err(|_| ArmError::internal("asset-body"))?;
-    // Older versions of this service kept some components without their own version.
+    // Older versions of Muster stored some components without their own version.
     let body = match body {
         Body::Component(body) => Body::Component(body.kept_as(&asset.name, &asset.version)),
         other => other,
@@ -160,7 +160,7 @@ fn bag(text: Option<&str>) -> JsonText {
     text.and_then(JsonText::new).unwrap_or_else(JsonText::empty_object)
 }
 
-/// A version as a client wants it.
+/// A version as requested by a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionRequest {
     pub spec: AssetSpec,
@@ -168,8 +168,8 @@ pub struct VersionRequest {
 }
 
 impl VersionRequest {
-    /// With the name and the version that it is kept under, where what it is made of says them too: clients read a
-    /// component's from its specification, and some leave them out there.
+    /// Adds the name and the version under which it is stored to a specification that contains them: clients read those
+    /// of a component from its specification, and some omit them there.
     #[must_use]
     pub fn kept_as(mut self, kind: AssetKind, name: &str, version: &str) -> VersionRequest {
         if let Ok(Body::Component(body)) = Body::parse_text(kind, &self.spec.body) {
@@ -179,7 +179,7 @@ impl VersionRequest {
     }
 }
 
-/// What clients were shown and send back.
+/// Properties that clients were shown and send back.
 const HARMLESS: [&str; 8] = [
     "id",
     "name",
@@ -191,7 +191,7 @@ const HARMLESS: [&str; 8] = [
     "properties.nextVersion",
 ];
 
-/// `key` is the workspace that it is for: what it refers to must be in there.
+/// `key` is the workspace of the asset: everything that the asset refers to must be in it.
 pub fn parse_request(
     kind: AssetKind,
     key: &WorkspaceKey,
@@ -207,7 +207,7 @@ pub fn parse_request(
         _ => None,
     };
     if hash.as_ref().is_some_and(|hash| hash.len() > HASH_BYTES_MAX) {
-        return Err(field.invalid(format!("a hash has {HASH_BYTES_MAX} bytes at most")));
+        return Err(field.invalid(format!("a hash has at most {HASH_BYTES_MAX} bytes")));
     }
     let (body, metadata) = Body::parse(kind, key, &properties)?;
     let is_anonymous = properties.get("isAnonymous")?.boolean()?.unwrap_or(false);
@@ -227,7 +227,7 @@ pub fn parse_request(
     })
 }
 
-/// The bag of properties with a note in it, where there is one.
+/// The property bag, with the note in it if there is one.
 fn with_note(bag: Option<Box<str>>, note: Option<String>) -> Option<Box<str>> {
     let Some(note) = note else { return bag };
     let mut map: BTreeMap<String, Value> =
@@ -236,10 +236,10 @@ fn with_note(bag: Option<Box<str>>, note: Option<String>) -> Option<Box<str>> {
     Some(to_json(&map).into())
 }
 
-/// What is written on a version, or on a name.
+/// The description, tags and properties of a version or of a name.
 fn parse_written(properties: &Field<'_>) -> Result<ContainerSpec, ArmError> {
     let bag = properties.get("properties")?;
-    // It must be an object before it is kept as a text.
+    // It must be an object before it is stored as text.
     bag.entries()?;
     Ok(ContainerSpec {
         description: properties.get("description")?.text()?,
@@ -248,7 +248,7 @@ fn parse_written(properties: &Field<'_>) -> Result<ContainerSpec, ArmError> {
     })
 }
 
-/// Without what was shown among them.
+/// The bag without the note that was shown in it.
 fn without_note(bag: &Value) -> String {
     let mut bag = bag.clone();
     if let Value::Object(map) = &mut bag {
@@ -257,7 +257,7 @@ fn without_note(bag: &Value) -> String {
     bag.to_string()
 }
 
-/// What is written on a name, and whether it is in the archive.
+/// The description, tags and properties of a name, and whether it is archived.
 pub fn parse_container(body: &[u8]) -> Result<(ContainerSpec, Option<bool>), ArmError> {
     let value = parse_object(body, CONTAINER_BYTES_MAX)?;
     let properties = Field::root(&value).get("properties")?;
@@ -291,7 +291,7 @@ pub struct ContainerProperties {
     pub data_type: Option<DataType>,
 }
 
-/// `latest` is the newest version that is not in the archive.
+/// `latest` is the newest version that is not archived.
 pub fn container_resource(
     key: &WorkspaceKey,
     container: &AssetContainer,
@@ -322,7 +322,7 @@ pub fn container_resource(
     }
 }
 
-/// Which of them a list shows.
+/// Which assets a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
     Active,
@@ -331,7 +331,7 @@ pub enum View {
 }
 
 impl View {
-    /// What `listViewType` asks for.
+    /// The value of `listViewType`.
     pub fn parse(query: &Query) -> Result<View, ArmError> {
         let views =
             [("ActiveOnly", View::Active), ("ArchivedOnly", View::Archived), ("All", View::All)];

@@ -1,7 +1,7 @@
-//! The blob storage's dialect: addresses, headers, XML, errors, and signed addresses (SAS).
+//! The blob storage's protocol: URLs, headers, XML, errors, and signed URLs (SAS).
 //!
-//! An address is never normalised: whatever stands behind the container, decoded once, is the blob's name. `..`, `//` and
-//! `%2F` are nothing special.
+//! A path is never normalised: everything after the container, decoded once, is the name of the blob. `..`, `//` and
+//! `%2F` have no special meaning.
 
 mod address;
 mod batch;
@@ -26,9 +26,9 @@ pub use range::parse as parse_range;
 pub use sas::{Right, Sas, SasScope};
 pub use xml::{BLOCK_LIST_BYTES_MAX, Page, block_list, parse_block_list};
 
-/// Of one request.
+/// Limits for a single request.
 pub const PUT_BYTES_MAX: u64 = 5_000 << 20;
 pub const BLOCK_BYTES_MAX: u64 = 4_000 << 20;
 
-/// The version that is said to whoever names none.
+/// The version that is sent to clients that do not name one.
 pub const VERSION: &str = "2026-10-06";

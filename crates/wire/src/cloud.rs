@@ -1,7 +1,7 @@
-//! What a client reads before it asks for the first resource: the cloud's metadata, the services behind a
-//! workspace, and a token.
+//! What a client reads before it requests its first resource: the cloud's metadata, the services of a workspace, and a
+//! token.
 //!
-//! Every address is made from a configured base URL, never from a request's Host header.
+//! Every URL is built from a configured base URL, never from a request's Host header.
 
 pub use muster_core::agent::CLOUD_NAME;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Completes storage account names. The accounts that we hand out hold their whole address, so that this
 /// is never looked up; `.internal` is reserved for such names.
 pub const DOMAIN: &str = "muster.internal";
-/// From this year of the api-version on, the metadata document is one object instead of a list.
+/// Since this year's api-versions, the metadata document is one object instead of a list.
 const OBJECT_SINCE: u32 = 2022;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub struct Suffixes {
     pub sql_server_hostname: String,
 }
 
-/// What `/metadata/endpoints` answers: a list to old api-versions, one object to new ones.
+/// The response of `/metadata/endpoints`: a list for old api-versions, one object for new ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MetadataDocument {
@@ -91,7 +91,7 @@ pub fn metadata(base_url: &str, api_version: Option<&str>) -> MetadataDocument {
     }
 }
 
-/// The services behind a workspace. All of them are this server.
+/// The services of a workspace. All of them are this server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discovery {
     pub api: String,
@@ -126,11 +126,11 @@ pub fn discovery(base_url: &str) -> Discovery {
     }
 }
 
-/// What the identity endpoint answers, App Service's dialect.
+/// The response of the identity endpoint, in App Service's form.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenReply {
     pub access_token: String,
-    /// Unix seconds, as text: so do all of Azure's endpoints.
+    /// Unix seconds as text, as in all of Azure's endpoints.
     pub expires_on: String,
     pub resource: String,
     pub token_type: String,
@@ -148,7 +148,7 @@ impl TokenReply {
 }
 
 impl std::fmt::Debug for TokenReply {
-    /// Without the token: this may be logged.
+    /// Omits the token, because the output may be logged.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TokenReply")
             .field("expires_on", &self.expires_on)

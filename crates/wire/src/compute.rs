@@ -1,8 +1,8 @@
-//! Computes on the wire: Azure's AmlCompute and ComputeInstance.
+//! Computes in Azure's API: AmlCompute and ComputeInstance.
 //!
-//! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`parse_patch`] reads the body of a
-//! PATCH, [`document`] is the answer to PUT, PATCH and GET, [`nodes`] the answer to `listNodes`; a client reads
-//! either kind as a [`SeenCompute`].
+//! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`parse_patch`] reads the body of a PATCH,
+//! [`document`] is the response to PUT, PATCH and GET, and [`nodes`] the response to `listNodes`. A client reads either
+//! kind as a [`SeenCompute`].
 
 mod eviction;
 mod instance;
@@ -30,11 +30,12 @@ pub use v1::{V1Compute, V1Computes, v1_document};
 
 use muster_core::model::{ComputeKind, OsType, RemoteLogin, ScaleUp, Tier};
 
-/// Clusters, and single machines that are started and stopped by hand.
+/// Clusters, and compute instances, which their owner starts and stops.
 pub const KINDS: [(&str, ComputeKind); 2] =
     [("AmlCompute", ComputeKind::Cluster), ("ComputeInstance", ComputeKind::Instance)];
 
-/// Azure's word for a kind of compute. A pool of the service's own is a cluster that nobody can ask for.
+/// Azure's name for a kind of compute. The cluster of a serverless job is shown as a cluster, although no client can
+/// request one.
 pub fn kind_word(kind: ComputeKind) -> String {
     let kind = match kind {
         ComputeKind::Cluster | ComputeKind::Serverless => ComputeKind::Cluster,
@@ -43,7 +44,7 @@ pub fn kind_word(kind: ComputeKind) -> String {
     word(&KINDS, kind)
 }
 
-/// Ours: Azure's clients leave it alone.
+/// Muster's own setting, which Azure's clients do not use.
 const SCALE_UPS: [(&str, ScaleUp); 2] =
     [("Immediate", ScaleUp::Immediate), ("Predictive", ScaleUp::Predictive)];
 const TIERS: [(&str, Tier); 2] =
@@ -57,7 +58,7 @@ const REMOTE_LOGINS: [(&str, RemoteLogin); 3] = [
 
 fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> String {
     let found = words.iter().find(|(_, known)| *known == value);
-    found.map(|(word, _)| (*word).to_owned()).expect("the tables above name every value")
+    found.map(|(word, _)| (*word).to_owned()).expect("the tables above contain every value")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! `GET {workspace}/providers/Muster.Cost/ledger`: what a workspace's nodes did, and what it cost. Azure
-//! has nothing like it, so the form is ours. The query may say `by` (cluster, user, category or tag:KEY) and
-//! `since` (a date or time, or microseconds since 1970).
+//! `GET {workspace}/providers/Muster.Cost/ledger`: what a workspace's nodes did, and what it cost. Azure has no such
+//! resource, so the format is Muster's own. The query may contain `by` (cluster, user, category or tag:KEY) and `since`
+//! (a date or time, or microseconds since 1970).
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use crate::json::shorten;
 use crate::{ArmError, Query, timestamp};
 
-/// What lines are put together by, beside category and outcome.
+/// How lines are grouped, besides by category and outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum By {
     #[default]
     Cluster,
     User,
     Category,
-    /// The value of the tag with this key.
+    /// By the value of the tag with this key.
     Tag(Box<str>),
 }
 
-/// The words that [`By`] is written with.
+/// The spellings of [`By`].
 pub const BY_WORDS: &str = "cluster, user, category or tag:KEY";
 
 impl FromStr for By {
@@ -56,7 +56,7 @@ impl fmt::Display for By {
     }
 }
 
-/// What is asked of the ledger.
+/// The parameters of a request to the ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LedgerRequest {
     pub by: By,
@@ -102,10 +102,10 @@ pub fn parse_since(text: &str) -> Option<Wall> {
     timestamp::parse(text).or_else(|| timestamp::parse(&format!("{text}T00:00:00Z")))
 }
 
-/// Node time of one kind, added up, as the reader of the ledger has it.
+/// The sum of the node time of one kind, as the ledger's reader returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerSum<'a> {
-    /// `None` where nobody was served, or nothing has the tag.
+    /// `None` if the time served no user, or if the tag is not set.
     pub group: Option<&'a str>,
     pub category: Category,
     pub outcome: AttemptOutcome,
@@ -118,7 +118,7 @@ pub struct LedgerDocument {
     pub value: Vec<LedgerLine>,
     /// The sum of the lines.
     pub total: LedgerTotal,
-    /// What whoever reads the figures should know.
+    /// Notes that help to interpret the figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -126,18 +126,18 @@ pub struct LedgerDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerLine {
-    /// If asked for by cluster.
+    /// Present if the ledger is grouped by cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// If asked for by anything else: the user, the category or the tag's value. Nothing where nobody was
-    /// served, or nothing has the tag.
+    /// Present if the ledger is grouped in any other way: the user, the category or the value of the tag. Absent if the
+    /// time served no user, or if the tag is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// What the nodes were doing: start, prepare, run, idle, floor, stop or unusable.
     pub category: String,
-    /// What became of the attempts served: succeeded, failed, canceled, evicted, retried or none.
+    /// The outcome of the attempts that were served: succeeded, failed, canceled, evicted, retried or none.
     pub outcome: String,
-    /// With six decimals. Text, because a JSON number would lose some of them.
+    /// With six decimals. It is text, because a JSON number would lose some of them.
     pub node_seconds: String,
     /// Millionths of a US dollar.
     pub micro_usd: u64,

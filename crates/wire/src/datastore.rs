@@ -1,7 +1,7 @@
-//! Datastores: names of places where blobs are.
+//! Datastores: names for places that hold blobs.
 //!
-//! Those of this server have an account name that holds a whole address, `HOST:PORT/muster`, so that clients that put
-//! `https://`, the account and a suffix together come here without any name having to be resolved.
+//! The datastores of this server have an account name that contains a whole address, `HOST:PORT/muster`, so that
+//! clients that concatenate `https://`, the account and a suffix reach this server without resolving any name.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::notes::{self, NOTE};
 use crate::path::workspace_id;
 
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// A host, a port and a word; others' names have 24 characters at most.
+/// A host, a port and a word; the names of Azure's accounts have at most 24 characters.
 const ACCOUNT_BYTES_MAX: usize = 300;
 const SECRET_BYTES_MAX: usize = 4_096;
-/// Of an address that opens a container, in hours.
+/// The lifetime of a signed URL for a container, in hours.
 const LIFETIME_H: std::ops::RangeInclusive<u64> = 1..=24;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct DatastoreProperties {
     pub properties: BTreeMap<String, String>,
 }
 
-/// Never with what is secret.
+/// Never contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialsDocument {
@@ -77,22 +77,22 @@ pub enum Secrets {
     AccountKey { key: String },
 }
 
-/// Where this server's own containers are.
+/// The address of this server's own containers.
 #[derive(Debug, Clone, Copy)]
 pub struct Own<'o> {
     /// `HOST:PORT/muster`.
     pub account: &'o str,
-    /// What clients put behind an account's name.
+    /// The suffix that clients append to the name of an account.
     pub suffix: &'o str,
 }
 
-/// The two containers of a workspace: no other has one of that name.
+/// The name of one of the two containers of a workspace; no other workspace has a container with this name.
 pub fn own_container(workspace: WorkspaceId, is_default: bool) -> String {
     let kind = if is_default { "blobstore" } else { "artifacts" };
     format!("azureml-{kind}-{:016x}", workspace.0)
 }
 
-/// Which of the workspace's own this is; `true` for the default one.
+/// Which of the workspace's own datastores this is; `true` for the default one.
 pub fn is_own(name: &str) -> Option<bool> {
     let is = |own: &str| own.eq_ignore_ascii_case(name);
     match (is(DEFAULT_DATASTORE), is(ARTIFACT_DATASTORE)) {
@@ -102,7 +102,7 @@ pub fn is_own(name: &str) -> Option<bool> {
     }
 }
 
-/// One of the two that every workspace has.
+/// One of the two datastores that every workspace has.
 pub fn own_resource(workspace: &Workspace, is_default: bool, own: Own<'_>) -> DatastoreResource {
     let name = if is_default { DEFAULT_DATASTORE } else { ARTIFACT_DATASTORE };
     let spec = DatastoreSpec {
@@ -159,13 +159,14 @@ fn document(
     }
 }
 
-/// What a client wants, and in the clear what opens it: to be sealed before it goes anywhere.
+/// The datastore that a client requests, and its secret in clear text, which must be sealed before it is stored.
 pub struct DatastoreRequest {
     pub spec: DatastoreSpec,
     pub secret: Option<Box<str>>,
 }
 
-/// What clients were shown and send back, and what says what is so anyway; of a container of ours, what opens it elsewhere.
+/// Properties that clients send back as they were shown, properties that state what is always the case, and credentials
+/// for one of this server's own containers, which needs none.
 const HARMLESS: [&str; 13] = [
     "id",
     "name",
@@ -190,7 +191,7 @@ pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<DatastoreRequest, ArmE
     let named = kind.text()?.unwrap_or_default();
     if !named.eq_ignore_ascii_case("AzureBlob") {
         let message = format!(
-            "datastores of type AzureBlob are kept here, and this one is '{}'; {}",
+            "the only supported type of datastore is AzureBlob, and this one is '{}'; {}",
             shorten(&named),
             instead_of(&named)
         );
@@ -199,14 +200,13 @@ pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<DatastoreRequest, ArmE
     let container = properties.get("containerName")?;
     let name = container.text()?.ok_or_else(|| container.missing("name a container"))?;
     if !is_container_name(&name) {
-        let rule =
-            "a container's name is 3 to 63 small letters, digits and single hyphens between them";
+        let rule = "the name of a container has 3 to 63 lower-case letters, digits and single hyphens between them";
         return Err(container.invalid(rule.to_owned()));
     }
     let account = properties.get("accountName")?;
     let account_name = account.text()?.filter(|name| !name.is_empty());
     if account_name.as_ref().is_some_and(|name| name.len() > ACCOUNT_BYTES_MAX) {
-        let message = format!("an account's name has {ACCOUNT_BYTES_MAX} bytes at most");
+        let message = format!("the name of an account has at most {ACCOUNT_BYTES_MAX} bytes");
         return Err(account.invalid(message));
     }
     let (account, secret) = match account_name {
@@ -217,7 +217,7 @@ pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<DatastoreRequest, ArmE
             let account = ForeignAccount { name, endpoint, protocol, opened_by, secret: None };
             (Some(account), secret)
         }
-        // Ours needs no secret of theirs.
+        // This server's own containers need no secret.
         _ => (None, None),
     };
     let mut spec = DatastoreSpec {
@@ -234,17 +234,17 @@ pub fn parse_request(body: &[u8], own: Own<'_>) -> Result<DatastoreRequest, ArmE
     Ok(DatastoreRequest { spec, secret })
 }
 
-/// What to do without a type of datastore that is not kept.
+/// What to use in place of a type of datastore that is not supported.
 fn instead_of(kind: &str) -> &'static str {
     match kind.to_ascii_lowercase().as_str() {
         "azuredatalakegen2" => {
-            "the same account has its file systems as containers: give AzureBlob, with the file system as containerName"
+            "the file systems of the account are also containers: give AzureBlob, with the file system as containerName"
         }
         "azuredatalakegen1" => {
-            "Azure has ended Data Lake Storage Gen1: copy the data to a container, and give AzureBlob"
+            "Azure has retired Data Lake Storage Gen1: copy the data to a container, and give AzureBlob"
         }
         "azurefile" => {
-            "file shares are not mounted here: copy the files to a container of this server, and give AzureBlob"
+            "file shares are not supported: copy the files to a container of this server, and give AzureBlob"
         }
         "hdfs" | "onelake" => "copy the data to a container of this server, and give AzureBlob",
         _ => "give AzureBlob",
@@ -262,14 +262,14 @@ fn credentials(properties: &Field<'_>) -> Result<(AccountCredentials, Option<Box
         AccountCredentials::AccountKey => secrets.get("key")?,
         AccountCredentials::Sas => secrets.get("sasToken")?,
     };
-    let secret = field.secret()?.ok_or_else(|| field.missing("it is what opens the account"))?;
+    let secret = field.secret()?.ok_or_else(|| field.missing("give the secret of the account"))?;
     if secret.len() > SECRET_BYTES_MAX {
-        return Err(field.invalid(format!("it may have {SECRET_BYTES_MAX} bytes")));
+        return Err(field.invalid(format!("a secret has at most {SECRET_BYTES_MAX} bytes")));
     }
     Ok((kind, Some(secret.into())))
 }
 
-/// For how many hours an address is to open a container.
+/// The lifetime of the signed URL for a container, in hours.
 pub fn parse_secrets_request(body: &[u8]) -> Result<u64, ArmError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(*LIFETIME_H.start());
@@ -282,11 +282,11 @@ pub fn parse_secrets_request(body: &[u8]) -> Result<u64, ArmError> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GarbageRequest {
-    /// Only counts what would go.
+    /// Only counts what would be deleted.
     pub dry_run: bool,
-    /// What was sent or asked for since stays.
+    /// Files that were uploaded or requested this recently are kept.
     pub grace_seconds: Option<u32>,
-    /// Uncommitted blocks that are older go.
+    /// Uncommitted blocks that are older are deleted.
     pub block_seconds: Option<u32>,
 }
 
@@ -300,25 +300,25 @@ pub fn parse_garbage(body: &[u8]) -> Result<GarbageRequest, ArmError> {
     let grace_seconds = root.get("graceSeconds")?.count()?;
     let block_seconds = root.get("blockSeconds")?.count()?;
     if dry_run && block_seconds.is_some() {
-        let message = "a dry run drops no blocks and so cannot count what their files would free; leave one of the two out";
+        let message = "a dry run deletes no blocks, so it cannot count the space that their files would free; leave out either dryRun or blockSeconds";
         return Err(ArmError::invalid_property("blockSeconds", message));
     }
     Ok(GarbageRequest { dry_run, grace_seconds, block_seconds })
 }
 
-/// What went, or would go.
+/// What was deleted, or would be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Collected {
     pub files: u64,
     pub bytes: u64,
-    /// Files that stay.
+    /// The number of files that were kept.
     #[serde(default)]
     pub kept: u64,
     pub dry_run: bool,
 }
 
-/// What a client asks for, as the command line writes it.
+/// The body of a request for a datastore, as the command line writes it.
 pub fn request_json(spec: &DatastoreSpec, secrets: Option<&Secrets>) -> String {
     let account = spec.account.as_ref();
     let kind = account.map_or(AccountCredentials::None, |account| account.opened_by);
@@ -397,13 +397,13 @@ mod tests {
     fn other_types_are_refused_with_what_to_do_instead() {
         for (kind, part) in [
             ("AzureDataLakeGen2", "the file system as containerName"),
-            ("AzureDataLakeGen1", "Azure has ended"),
+            ("AzureDataLakeGen1", "Azure has retired"),
             ("AzureFile", "copy the files to a container of this server"),
             ("OneLake", "copy the data to a container of this server"),
             ("Mystery", "this one is 'Mystery'; give AzureBlob"),
         ] {
             let body = format!(r#"{{"properties":{{"datastoreType":"{kind}"}}}}"#);
-            let refused = parse_request(body.as_bytes(), OWN).err().expect("it is not kept");
+            let refused = parse_request(body.as_bytes(), OWN).err().expect("the type is refused");
             assert!(refused.to_string().contains(part), "{refused}");
         }
     }

@@ -1,8 +1,8 @@
-//! Deployments: templates of Azure Resource Manager, read into what is to be made here.
+//! Deployments: templates of Azure Resource Manager, turned into the resources to create.
 //!
-//! [`plan`] reads a template, computes its expressions, and answers with a typed [`Plan`]. It is a pure
-//! function of its arguments, and every template is hostile: how deep, how long and how often it computes
-//! is bounded below.
+//! [`plan`] reads a template, computes its expressions, and returns a typed [`Plan`]. It is a pure function of its
+//! arguments. Every template is treated as hostile: the limits below bound the depth, the length and the amount of
+//! computation.
 
 mod document;
 mod evaluate;
@@ -35,28 +35,28 @@ use crate::error::ArmError;
 use crate::json::{Field, JsonText, parse_object, shorten};
 use crate::unserved::Unserved;
 
-/// Azure takes four megabytes, most of it for what is not made here.
+/// Azure accepts four megabytes, most of it for resources that Muster does not create.
 pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Resources of a template with all templates in it.
+/// The most resources of a template, including those in nested templates.
 pub const RESOURCES_MAX: usize = 200;
-/// Templates in templates.
+/// The most levels of nested templates.
 pub const NESTING_MAX: usize = 4;
-/// Levels of an expression, or of a value.
+/// The most levels of an expression, or of a value.
 const DEPTH_MAX: usize = 64;
-/// Levels of names that are defined by each other, and of the expressions in them.
+/// The most levels of names that are defined by other names, and of the expressions in them.
 const LEVELS_MAX: usize = 128;
-/// Parameters, variables or outputs of one template; Azure's bound on two of the three.
+/// The most parameters, variables or outputs of one template; Azure has the same limit for two of the three.
 const NAMES_MAX: usize = 256;
-/// What outputs are kept in.
+/// The size limit for stored outputs.
 const OUTPUTS_BYTES_MAX: usize = 64 * 1024;
-/// The longest text that a function may make.
+/// The longest text that a function may return.
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
-/// Functions computed and values looked at, over the whole template.
+/// The most function calls and visited values for a whole template.
 const STEPS_MAX: usize = 200_000;
-/// Everything that was ever computed or copied, put together.
+/// The limit for the total size of all values that are computed or copied.
 const WORK_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Where and when a template is carried out: what its expressions can ask for.
+/// Where and when a template is deployed, for its expressions.
 #[derive(Debug, Clone)]
 pub struct Setting<'a> {
     pub subscription: &'a str,
@@ -66,21 +66,21 @@ pub struct Setting<'a> {
     pub tenant: &'a str,
     pub deployment: &'a str,
     pub now: Wall,
-    /// What `newGuid()` is made from: another one each time.
+    /// The seed of `newGuid()`, which differs for every deployment.
     pub seed: [u8; 16],
 }
 
-/// What a template comes to.
+/// What deploying a template would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub template_hash: String,
-    /// In an order in which it can be made.
+    /// In an order in which the resources can be created.
     pub steps: Vec<DeployWhat>,
     pub left_out: Vec<LeftOut>,
     pub outputs: Option<JsonText>,
 }
 
-/// Reads the body of a deployment. `digest` turns a password into what is kept of it.
+/// Reads the body of a deployment. `digest` turns a password into the digest that is stored.
 pub fn plan(
     body: &[u8],
     setting: &Setting<'_>,
@@ -113,7 +113,7 @@ pub fn plan(
     Ok(Plan { template_hash, ..read })
 }
 
-/// azure-ai-ml makes feature stores with the template that it makes workspaces with.
+/// azure-ai-ml creates feature stores with the same template as workspaces.
 fn refuse_other_kinds(values: &Field<'_>) -> Result<(), ArmError> {
     let kind = values.value().and_then(|values| values.get("kind")?.get("value")?.as_str());
     match kind.filter(|kind| kind.eq_ignore_ascii_case("featurestore")) {
@@ -125,7 +125,7 @@ fn refuse_other_kinds(values: &Field<'_>) -> Result<(), ArmError> {
     }
 }
 
-/// A template may be written more freely than JSON allows.
+/// Templates may use a more relaxed syntax than JSON.
 fn parse_body(body: &[u8]) -> Result<Value, ArmError> {
     parse_object(body, BODY_BYTES_MAX).or_else(|refused| match std::str::from_utf8(body) {
         Ok(text) if body.len() <= BODY_BYTES_MAX => {
@@ -143,25 +143,25 @@ fn check_mode(properties: &Field<'_>) -> Result<(), ArmError> {
         Some(word) => Err(ArmError::not_supported(
             &mode.path,
             format!(
-                "properties.mode is '{}', which is not supported: it would delete what the template does not \
-                 name; give 'Incremental', and delete by name",
+                "properties.mode is '{}', which is not supported: it would delete everything that the template does not \
+                 name; give 'Incremental', and delete resources by name",
                 shorten(word)
             ),
         )),
     }
 }
 
-/// Whether a text may be made that is so long.
+/// Checks that a text of this size may be built.
 fn check_size(bytes: usize) -> Result<(), String> {
     if bytes <= TEXT_BYTES_MAX {
         return Ok(());
     }
     Err(format!(
-        "the result has more than {TEXT_BYTES_MAX} bytes, the most allowed; make it shorter"
+        "the result has more than {TEXT_BYTES_MAX} bytes, which is the limit; make it shorter"
     ))
 }
 
-/// How much there is of a value, or that it is too deep.
+/// The size of a value, or an error if it is nested too deeply.
 fn weigh(value: &Value) -> Result<usize, String> {
     fn inner(value: &Value, depth: usize) -> Result<usize, String> {
         if depth > DEPTH_MAX {

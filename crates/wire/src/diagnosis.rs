@@ -1,7 +1,7 @@
-//! What stands in a workspace's way, in the shape of Azure's diagnosis.
+//! Problems of a workspace, in the form of Azure's diagnosis.
 //!
-//! Azure looks into networks, accounts and registries. None of them is here, so nothing can be wrong with
-//! them, and their lists are empty. Locks are here.
+//! Azure examines networks, accounts and registries. Muster has none of these, so their lists are empty. It does have
+//! locks.
 
 use muster_core::model::Lock;
 use serde::{Deserialize, Serialize};
@@ -33,13 +33,13 @@ pub struct Finding {
     pub message: String,
 }
 
-/// Of the locks that hold for the workspace.
+/// The diagnosis from the locks that apply to the workspace.
 pub fn document<'a>(locks: impl Iterator<Item = &'a Lock>) -> DiagnosisDocument {
     let finding = |lock: &Lock| Finding {
         code: "ResourceLock".to_owned(),
         level: "Information".to_owned(),
         message: format!(
-            "the {} lock '{}' on {} holds here; what it forbids is refused until it is removed",
+            "the {} lock '{}' on {} applies to this workspace; what it forbids is refused until the lock is removed",
             lock.level.as_str(),
             lock.name,
             lock.scope

@@ -1,4 +1,4 @@
-//! ISO 8601 durations, as far as they have a fixed length: weeks, days, hours, minutes, seconds.
+//! ISO 8601 durations of a fixed length: weeks, days, hours, minutes, seconds.
 //!
 //! This is not left to jiff, whose spans are shorter than ours and which takes no fraction of a day: see
 //! docs/adr/0008.
@@ -9,9 +9,9 @@ use muster_core::time::Span;
 
 use crate::json::shorten;
 
-/// Longer than every sensible duration; a longer text is garbage.
+/// Longer than every sensible duration; a longer text is not one.
 const TEXT_BYTES_MAX: usize = 64;
-/// More digits than this cannot change a microsecond of the largest unit.
+/// Further digits cannot change a microsecond of the largest unit.
 const FRACTION_DIGITS_MAX: usize = 18;
 const SECOND_US: u128 = 1_000_000;
 
@@ -26,9 +26,9 @@ pub enum DurationError {
          give weeks, days, hours, minutes and seconds, for example P30D"
     )]
     NotFixed { text: String },
-    #[error("the duration '{text}' is longer than can be counted; shorten it")]
+    #[error("the duration '{text}' is too long to be represented; shorten it")]
     Overflow { text: String },
-    #[error("'{text}' is no ISO 8601 duration; write it like PT2M, PT1H30M or P1DT12H")]
+    #[error("'{text}' is not an ISO 8601 duration; write it like PT2M, PT1H30M or P1DT12H")]
     Malformed { text: String },
 }
 
@@ -86,7 +86,7 @@ pub fn format(span: Span) -> String {
 struct Sum<'a> {
     text: &'a str,
     us: u128,
-    /// A fraction was read: nothing may follow it.
+    /// A fraction was read, so nothing may follow it.
     is_closed: bool,
 }
 
@@ -95,8 +95,8 @@ impl Sum<'_> {
         DurationError::Malformed { text: shorten(self.text) }
     }
 
-    /// Adds `number unit` pairs. `units` are the allowed ones, in the order in which they must come, with
-    /// their seconds; 0 marks one without a fixed length.
+    /// Adds `number unit` pairs. `units` are the allowed units in the order in which they must occur, with their
+    /// seconds; 0 marks a unit without a fixed length.
     fn add_parts(&mut self, parts: &str, units: &[(char, u64)]) -> Result<(), DurationError> {
         let mut units = units.iter();
         let mut rest = parts;

@@ -1,34 +1,34 @@
-//! What our own endpoints say about environments: what stands in for those that are not here, and how they were built.
+//! Muster's own responses about environments: substitute environments, and how environments were built.
 
 use serde::{Deserialize, Serialize};
 
-/// Something that is not run here, and what is run in its place.
+/// An environment or image that is not run, and its substitute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandIn {
-    /// `*` stands for any letters.
+    /// The name of the environment or image; `*` matches any text.
     pub name: String,
     /// `environment` or `image`.
     pub of: String,
-    /// What stands in for it, by its name; without one it is the machine's own Python.
+    /// The name of the substitute environment; without one it is the Python of the host.
     pub recipe: Option<String>,
-    /// The version that is wished for.
+    /// The Python version that is requested.
     pub python: Option<String>,
-    /// As pip has them.
+    /// In pip's syntax.
     pub packages: Vec<String>,
-    /// What a job that uses it is told.
+    /// Notes for a job that uses it.
     pub notes: Vec<String>,
 }
 
-/// How an environment was built, if it was.
+/// How an environment was built, if it was built.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildLog {
-    /// What it is known by where it is kept; none is made where the machine's own Python stands in.
+    /// The id under which the environment is stored; `None` if the host's own Python is used, so that nothing is built.
     pub id: Option<String>,
     /// `ready`, `building`, `failed`, `not built` or `not needed`.
     pub state: String,
     pub python: Option<String>,
     pub packages: Vec<String>,
     pub notes: Vec<String>,
-    /// What was said while it was built last.
+    /// The output of the last build.
     pub log: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! Whatever went wrong, as an ARM error: a status, a stable code, and a message that says what, the limit,
-//! the value given and the remedy.
+//! Errors in the form of Azure Resource Manager: a status, a stable code, and a message with the problem, the limit,
+//! the given value and the remedy.
 //!
-//! Permanent faults are 4xx: Azure's clients retry 408, 429 and 5xx up to ten times.
+//! Permanent errors are 4xx, because Azure's clients retry 408, 429 and 5xx up to ten times.
 
 use muster_core::{RefusalKind, Refused};
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,19 @@ use crate::unserved::Unserved;
 pub mod code {
     /// The body or the path cannot be read.
     pub const INVALID_REQUEST_CONTENT: &str = "InvalidRequestContent";
-    /// A property has a value that it cannot have.
+    /// A property has a value that is not allowed.
     pub const INVALID_PROPERTY_VALUE: &str = "InvalidPropertyValue";
-    /// A property, or a value of one, that a later version will take.
+    /// A property, or a value of one, that a later version will support.
     pub const NOT_SUPPORTED: &str = "NotSupported";
-    /// A template that cannot be carried out as it is written.
+    /// A template that cannot be deployed as it is written.
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
     pub const AUTHENTICATION_FAILED: &str = "AuthenticationFailed";
     pub const AUTHORIZATION_FAILED: &str = "AuthorizationFailed";
     pub const RESOURCE_NOT_FOUND: &str = "ResourceNotFound";
-    /// `az group exists` and its like look for this one.
+    /// `az group exists` and similar commands look for this code.
     pub const RESOURCE_GROUP_NOT_FOUND: &str = "ResourceGroupNotFound";
     pub const DEPLOYMENT_NOT_FOUND: &str = "DeploymentNotFound";
-    /// There is nothing at this address, whatever its names.
+    /// No resource has such a path, whatever the names in it.
     pub const PATH_NOT_FOUND: &str = "PathNotFound";
     pub const METHOD_NOT_ALLOWED: &str = "MethodNotAllowed";
     pub const CONFLICT: &str = "Conflict";
@@ -39,19 +39,19 @@ pub mod code {
     pub const SERVICE_UNAVAILABLE: &str = "ServiceUnavailable";
 }
 
-/// What is full now is not empty in a second.
+/// A limit that is reached now will not be free again within a second.
 const TOO_MANY_RETRY_AFTER_S: u32 = 30;
 /// A restart takes about this long.
 const UNAVAILABLE_RETRY_AFTER_S: u32 = 1;
 
-/// An answer that is an error.
+/// A response that is an error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", body.error.message)]
 pub struct ArmError {
     pub status: u16,
     pub body: Box<ErrorBody>,
-    /// What must go along: `WWW-Authenticate` with a 401, `Allow` with a 405, `Retry-After` with what is
-    /// worth trying again.
+    /// Headers that belong to the error: `WWW-Authenticate` with a 401, `Allow` with a 405, `Retry-After` if a retry
+    /// makes sense.
     pub headers: Vec<(&'static str, String)>,
 }
 
@@ -70,7 +70,7 @@ pub struct ErrorDetail {
     pub details: Vec<ErrorDetail>,
 }
 
-/// As errors are sent: azureml-core cannot print one that has no `details`.
+/// The form in which errors are sent. azureml-core cannot print an error without `details`.
 #[derive(Debug, Serialize)]
 pub struct Sent<'a> {
     error: SentDetail<'a>,
@@ -110,7 +110,7 @@ impl ArmError {
         self
     }
 
-    /// The body as a client gets it.
+    /// The body that is sent to a client.
     pub fn sent(&self) -> Sent<'_> {
         let ErrorDetail { code, message, target, details } = &self.body.error;
         Sent { error: SentDetail { code, message, target: target.as_deref(), details } }
@@ -143,17 +143,17 @@ impl ArmError {
         ArmError::new(400, code::INVALID_PROPERTY_VALUE, message).at(target)
     }
 
-    /// 400: the property at the JSON path `target` comes with a later version.
+    /// 400: the property at the JSON path `target` is not supported in this version.
     pub fn not_supported(target: &str, message: impl Into<String>) -> ArmError {
         ArmError::new(400, code::NOT_SUPPORTED, message).at(target)
     }
 
-    /// 400: what stands at `target` in a template cannot be carried out.
+    /// 400: the part of a template at `target` cannot be deployed.
     pub fn invalid_template(target: &str, message: impl Into<String>) -> ArmError {
         ArmError::new(400, code::INVALID_TEMPLATE, message).at(target)
     }
 
-    /// 401. `base_url` is where a token can be had; `reason` says what was wrong with the present one.
+    /// 401. A token can be requested from `base_url`; `reason` says what is wrong with the present one.
     pub fn unauthorized(base_url: &str, reason: &str) -> ArmError {
         let message = format!(
             "{reason}; get a token from {}/msi/token (`muster env` prints the variables that make \
@@ -169,28 +169,28 @@ impl ArmError {
             .with_header("WWW-Authenticate", challenge)
     }
 
-    /// 403: the caller is known, and may not.
+    /// 403: the caller is authenticated, but not permitted to do this.
     pub fn forbidden(message: impl Into<String>) -> ArmError {
         ArmError::new(403, code::AUTHORIZATION_FAILED, message)
     }
 
-    /// 404: the path is fine, what it names is not there.
+    /// 404: the path is valid, but the resource does not exist.
     pub fn not_found(target: &str, message: impl Into<String>) -> ArmError {
         ArmError::new(404, code::RESOURCE_NOT_FOUND, message).at(target)
     }
 
-    /// 404: the path is fine, its resource group is not there.
+    /// 404: the path is valid, but its resource group does not exist.
     pub fn group_not_found(message: impl Into<String>) -> ArmError {
         ArmError::new(404, code::RESOURCE_GROUP_NOT_FOUND, message).at("resourceGroup")
     }
 
-    /// 404: no such deployment, or no such part of one.
+    /// 404: the deployment, or the requested part of it, does not exist.
     pub fn deployment_not_found(message: impl Into<String>) -> ArmError {
         ArmError::new(404, code::DEPLOYMENT_NOT_FOUND, message).at("deployment")
     }
 
-    /// 404: no route has this form. 400 where Azure has one: a client that looks whether something is there first must not
-    /// take that for a no.
+    /// 404: no route has this form. It is 400 for routes that Azure has, because a client that first checks whether
+    /// something exists must not take the error for a no.
     pub fn no_route(path: &str) -> ArmError {
         if let Some(thing) = Unserved::of_path(path) {
             return ArmError::new(400, code::NOT_SUPPORTED, thing.to_string());
@@ -199,7 +199,7 @@ impl ArmError {
             404,
             code::PATH_NOT_FOUND,
             format!(
-                "nothing is served at '{}'; check the address, or this version does not offer it yet",
+                "there is nothing at '{}'; check the path, which this version may not support yet",
                 crate::json::shorten(path)
             ),
         )
@@ -208,7 +208,7 @@ impl ArmError {
     /// 405. `allowed` is the `Allow` header, for example `GET, PUT`.
     pub fn method_not_allowed(method: &str, allowed: &str) -> ArmError {
         let message = format!(
-            "{} is not possible here, only {allowed}; to create something, its name must end the path",
+            "{} is not allowed here; the allowed methods are: {allowed}; to create a resource, end the path with its name",
             crate::json::shorten(method)
         );
         ArmError::new(405, code::METHOD_NOT_ALLOWED, message)
@@ -220,18 +220,17 @@ impl ArmError {
         ArmError::new(
             413,
             code::REQUEST_TOO_LARGE,
-            format!(
-                "the body is larger than {limit_bytes} bytes, the most allowed here; shorten it"
-            ),
+            format!("the body is larger than {limit_bytes} bytes, which is the limit; shorten it"),
         )
     }
 
-    /// 507: there is no room for what was sent.
+    /// 507: there is not enough space to store the data.
     pub fn storage_full(message: impl Into<String>) -> ArmError {
         ArmError::new(507, code::STORAGE_FULL, message)
     }
 
-    /// 409: there is room, but not for more of this workspace. Not 403, which to a node says that it is not wanted.
+    /// 409: there is space, but the workspace has used its share. It is not 403, which would tell a node that it is not
+    /// wanted.
     pub fn share_used(message: impl Into<String>) -> ArmError {
         ArmError::new(409, code::QUOTA_EXCEEDED, message)
     }
@@ -251,41 +250,41 @@ impl ArmError {
             415,
             code::UNSUPPORTED_MEDIA_TYPE,
             format!(
-                "the content encoding is '{}'; send the body as it is, without that header",
+                "the content encoding is '{}'; send the body without compression and without that header",
                 crate::json::shorten(got)
             ),
         )
     }
 
-    /// 429: worth another try in a moment.
+    /// 429: the client should retry in a moment.
     pub fn too_many(message: impl Into<String>) -> ArmError {
         ArmError::new(429, code::TOO_MANY_REQUESTS, message)
             .with_header("Retry-After", "1".to_owned())
     }
 
-    /// 429: worth another try after so many seconds.
+    /// 429: the client should retry after this many seconds.
     pub fn too_fast(message: impl Into<String>, retry_after_s: u64) -> ArmError {
         ArmError::new(429, code::TOO_MANY_REQUESTS, message)
             .with_header("Retry-After", retry_after_s.max(1).to_string())
     }
 
-    /// 500: our fault. What happened is for the log; `reference` finds it there.
+    /// 500: a bug in the server. The details are in the log, under `reference`.
     pub fn internal(reference: &str) -> ArmError {
         ArmError::new(
             500,
             code::INTERNAL_SERVER_ERROR,
             format!(
-                "something went wrong inside the server; its log has the details at '{reference}'"
+                "something went wrong inside the server; its log has the details under '{reference}'"
             ),
         )
     }
 
-    /// 500: it is not known whether it was done.
+    /// 500: it is unknown whether the operation was carried out.
     pub fn unconfirmed(message: impl Into<String>) -> ArmError {
         ArmError::new(500, code::INTERNAL_SERVER_ERROR, message)
     }
 
-    /// 503: it was not done, and is worth another try in a moment.
+    /// 503: the operation was not carried out, and the client should retry in a moment.
     pub fn unavailable(message: impl Into<String>) -> ArmError {
         ArmError::new(503, code::SERVICE_UNAVAILABLE, message)
             .with_header("Retry-After", UNAVAILABLE_RETRY_AFTER_S.to_string())
@@ -330,7 +329,7 @@ impl From<PathError> for ArmError {
     }
 }
 
-/// Text that cannot end a quoted string of a header, or the header.
+/// Replaces characters that could end a quoted string of a header, or the header itself.
 fn quotable(text: &str) -> String {
     text.chars()
         .map(|c| match c {

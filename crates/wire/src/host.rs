@@ -1,4 +1,4 @@
-//! Hosts, and what another machine needs to join. The form is ours.
+//! Hosts, and what another machine needs to join. The format is Muster's own.
 
 use muster_core::model::{Capacity, Host, HostName, HostState, JoinTicket, Scope};
 use muster_core::time::Span;
@@ -10,16 +10,16 @@ use crate::path::lockable_of;
 use crate::timestamp;
 
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Long enough to walk to the other machine.
+/// Long enough to walk over to the other machine.
 const TICKET_SECONDS: u32 = 3600;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostDocument {
     pub name: String,
-    /// `open`, `cordoned`, `draining`, `drained`, `removing`, or `silent` if it does not say anything.
+    /// `open`, `cordoned`, `draining`, `drained`, `removing`, or `silent` if the host does not report.
     pub state: String,
-    /// Whose nodes it takes, as Azure writes it; `/` is everybody's.
+    /// The scope whose nodes the host accepts, in Azure's notation; `/` is every scope.
     pub pool: String,
     pub cores: u32,
     pub cores_used: u32,
@@ -30,15 +30,15 @@ pub struct HostDocument {
     pub gpus: u32,
     pub gpus_used: u32,
     pub nodes: u32,
-    /// Whether it takes more nodes than it has cores and memory for.
+    /// Whether it accepts more nodes than it has cores and memory for.
     pub over_commit: bool,
-    /// What its nodes do not enforce, each in words with the reason.
+    /// What its nodes do not enforce, each as a message with the reason.
     #[serde(default)]
     pub not_enforced: Vec<String>,
     pub joined_on: String,
 }
 
-/// What is on a host.
+/// The capacity in use on a host, and the number of its nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     pub used: Capacity,
@@ -73,7 +73,7 @@ pub fn document(
     }
 }
 
-/// A ticket that is wanted.
+/// The request for a join token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TicketRequest {
     pub intent: Scope,
@@ -93,7 +93,7 @@ pub fn parse_ticket(body: &[u8]) -> Result<TicketRequest, ArmError> {
         None => Scope::Everything,
         Some(text) => lockable_of(text).ok_or_else(|| {
             pool.invalid(format!(
-                "pool is {:?}; give the id of a compute, a workspace, a resource group or a subscription, or / for all",
+                "pool is {:?}; give the id of a compute, a workspace, a resource group or a subscription, or / for everything",
                 shorten(text)
             ))
         })?,
@@ -125,13 +125,13 @@ pub fn host_name(text: &str) -> Result<HostName, ArmError> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenDocument {
-    /// In this one answer: nobody can read it again.
+    /// The token is in this response only; it cannot be read again.
     pub token: String,
     pub pool: String,
     #[serde(default)]
     pub name: Option<String>,
     pub expires_on: String,
-    /// To be run on the other machine.
+    /// The command to run on the other machine.
     pub command: String,
 }
 
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_for_everybody_unless_it_says_for_whom() {
+    fn a_join_token_is_for_every_scope_unless_it_names_one() {
         assert_eq!(parse_ticket(b"").unwrap().intent, Scope::Everything);
         let key = WorkspaceKey::new("s", "g", "w");
         for intent in [Scope::Everything, Scope::workspace(&key), Scope::compute(&key, "cpu")] {

@@ -1,7 +1,7 @@
-//! Jobs on the wire: Azure's Command jobs, and run history's view of them.
+//! Jobs in Azure's API: Command jobs, and run history's view of them.
 //!
-//! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`resource`] is the answer to PUT
-//! and GET, [`details`] is what clients poll while they stream a log.
+//! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`resource`] is the response to PUT and GET,
+//! and [`details`] is what clients poll while they stream a log.
 
 mod attempts;
 mod data;
@@ -43,31 +43,31 @@ pub use services::{
 pub use timeline::Phases;
 pub use wants::{NodeShare, QueueSettings, parse_memory};
 
-/// Keys of ours among a job's properties. All values are text.
+/// Muster's own keys among the properties of a job. All values are text.
 pub mod property {
-    /// What all of them begin with.
+    /// The prefix of all these keys.
     pub const OURS: &str = "muster.";
-    /// How many times it was tried.
+    /// The number of attempts so far.
     pub const ATTEMPTS: &str = "muster.attempts";
-    /// Why it waits, while it does.
+    /// Why the job waits, while it does.
     pub const WAIT_REASON: &str = "muster.waitReason";
-    /// The same in words for programs, such as `QuotaReached`, with commas between them.
+    /// The same as codes for programs, such as `QuotaReached`, separated by commas.
     pub const WAIT_CODE: &str = "muster.waitCode";
     /// Why it failed.
     pub const FAILURE: &str = "muster.failure";
     /// What failed: `prepare`, `user code`, `node` or `data`. (`provision` fails no job.)
     pub const FAILURE_CLASS: &str = "muster.failureClass";
-    /// What becomes of it when its low-priority node is taken away: `requeue`, as if left out, or `fail`.
+    /// What happens to the job when its low-priority node is evicted: `requeue`, which is the default, or `fail`.
     pub const ON_EVICTION: &str = "muster.onEviction";
-    /// The files in its working folder when it starts: the id of a tree.
+    /// The files in the working folder when the job starts: the id of a tree.
     pub const CODE: &str = "muster.code";
-    /// The folder that is kept while it runs, and is there again in its next attempt.
+    /// The folder that is saved while the job runs, and restored in its next attempt.
     pub const CHECKPOINT: &str = "muster.checkpoint";
-    /// What its owner should know although nothing is wrong: what it asks for and does not get.
+    /// What the owner should know although nothing is wrong: the requested settings that have no effect.
     pub const NOTE: &str = crate::notes::NOTE;
-    /// Whether it suits low priority, and why: its nodes can be taken away at any time then.
+    /// Whether the job suits low priority, where its nodes may be evicted at any time, and why.
     pub const LOW_PRIORITY: &str = "muster.lowPriority";
-    /// Why it was canceled, if not by request.
+    /// Why the job was canceled, if not on request.
     pub const CANCEL_REASON: &str = "muster.cancelReason";
 }
 

@@ -1,8 +1,8 @@
-//! Reading JSON strictly and saying exactly what is wrong with it.
+//! Reads JSON strictly and reports exactly what is wrong with it.
 //!
-//! `null` counts as absent everywhere, unknown properties are no error, and nothing is converted silently:
-//! `"4"` is not 4. Secrets are read with [`Field::secret`], which never shows a value. What nothing has read of a
-//! document can be asked for afterwards ([`Reads`]): it has no effect, and whoever sent it has to hear that.
+//! `null` counts as absent everywhere, unknown properties are not errors, and nothing is converted silently: `"4"` is
+//! not 4. Secrets are read with [`Field::secret`], which never shows a value. [`Reads`] lists the properties of a
+//! document that were not read: they have no effect, and the client must be informed of that.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::error::ArmError;
 
-/// How much of a value a message repeats.
+/// How much of a value a message repeats, in characters.
 const SHOWN_CHARS_MAX: usize = 80;
 
 /// Any of this crate's documents as JSON.
@@ -25,25 +25,24 @@ pub fn to_json<T: Serialize>(document: &T) -> String {
     serde_json::to_string(document).expect("documents have text keys and no failing serialisers")
 }
 
-/// Any of this crate's documents from JSON: for those who ask, not for those who answer. It is as lenient
-/// as Azure's clients are.
+/// Any of this crate's documents from JSON, for the use of clients. It is as lenient as Azure's clients are.
 pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
     serde_json::from_slice(bytes).map_err(|source| Unreadable { source })
 }
 
-/// A document that is not what it should be.
+/// A document that does not have the expected form.
 #[derive(Debug, thiserror::Error)]
 #[error("the document cannot be read")]
 pub struct Unreadable {
     source: serde_json::Error,
 }
 
-/// JSON that is passed on as it came.
+/// JSON that is passed on unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonText(Box<str>);
 
 impl JsonText {
-    /// `None` for a text that is no JSON.
+    /// `None` if the text is not JSON.
     pub fn new(text: &str) -> Option<JsonText> {
         serde_json::from_str::<&RawValue>(text).ok().map(|raw| JsonText(raw.get().into()))
     }
@@ -79,9 +78,9 @@ pub(crate) fn parse_object(body: &[u8], limit_bytes: usize) -> Result<Value, Arm
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(ArmError::invalid_content("the body is empty; send a JSON object"));
     }
-    // Only where and why: the text itself may hold secrets.
+    // The message gives only the position and the reason, because the text may contain secrets.
     let value: Value = serde_json::from_slice(body).map_err(|why| {
-        ArmError::invalid_content(format!("the body is no valid JSON: {why}; send a JSON object"))
+        ArmError::invalid_content(format!("the body is not valid JSON: {why}; send a JSON object"))
     })?;
     match value {
         Value::Object(_) => Ok(value),
@@ -92,7 +91,7 @@ pub(crate) fn parse_object(body: &[u8], limit_bytes: usize) -> Result<Value, Arm
     }
 }
 
-/// A place in a document: where it is, and what is there. `null` is nothing.
+/// A property of a document: its path and its value. `null` counts as absent.
 pub(crate) struct Field<'a> {
     pub(crate) path: String,
     value: Option<&'a Value>,
@@ -104,17 +103,17 @@ impl<'a> Field<'a> {
         Field { path: String::new(), value: Some(value), reads: None }
     }
 
-    /// The same, with notes of what is read.
+    /// The same, but records which properties are read.
     pub(crate) fn noted(value: &'a Value, reads: &'a Reads) -> Field<'a> {
         Field { reads: Some(reads), ..Field::root(value) }
     }
 
-    /// The same, for a look that gives it no effect: what is only checked still counts as unread.
+    /// The same, but for a check only: properties that are merely checked still count as unread.
     pub(crate) fn only_checked(&self) -> Field<'a> {
         Field { reads: None, path: self.path.clone(), value: self.value }
     }
 
-    /// All of it, for a reader that takes it as it is.
+    /// The whole value, which then counts as read.
     pub(crate) fn value(&self) -> Option<&'a Value> {
         self.note(Reading::Whole);
         self.value
@@ -130,7 +129,7 @@ impl<'a> Field<'a> {
         self.value.is_some()
     }
 
-    /// Present, and neither `{}`, `[]` nor `""`.
+    /// Whether it is present, and neither `{}`, `[]` nor `""`.
     pub(crate) fn is_filled(&self) -> bool {
         match self.value {
             None | Some(Value::Null) => false,
@@ -141,7 +140,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The property `key` of this object; nothing of nothing is nothing.
+    /// The property `key` of this object; absent if the object is absent.
     pub(crate) fn get(&self, key: &str) -> Result<Field<'a>, ArmError> {
         let path = if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) };
         let value = match self.value {
@@ -166,7 +165,7 @@ impl<'a> Field<'a> {
         Ok(self.string()?.map(Box::from))
     }
 
-    /// A region. `East US` and `eastus` are the same one, as everywhere in Azure.
+    /// A region. `East US` and `eastus` are the same region, as everywhere in Azure.
     pub(crate) fn location(&self) -> Result<Option<Box<str>>, ArmError> {
         Ok(self.string()?.map(crate::path::location_name))
     }
@@ -207,7 +206,7 @@ impl<'a> Field<'a> {
         whole.map(Some).ok_or_else(|| self.wrong(value, "a whole number, without quotes"))
     }
 
-    /// What some clients write as a number and some as text, as text.
+    /// A value that some clients write as a number and others as text, as text.
     pub(crate) fn number_or_text(&self) -> Result<Option<String>, ArmError> {
         match self.value {
             None => Ok(None),
@@ -217,7 +216,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A text, a number or a truth, as text.
+    /// A text, a number or a boolean, as text.
     pub(crate) fn scalar(&self) -> Result<Option<String>, ArmError> {
         match self.value {
             Some(Value::Bool(truth)) => Ok(Some(truth.to_string())),
@@ -225,7 +224,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// What is in an array.
+    /// The items of an array.
     pub(crate) fn items(&self) -> Result<Option<Vec<Field<'a>>>, ArmError> {
         let items = match self.value {
             None => return Ok(None),
@@ -248,7 +247,7 @@ impl<'a> Field<'a> {
             .map_err(|why| self.invalid(format!("{}: {why}", self.path)))
     }
 
-    /// One of the `allowed` words; case, `-` and `_` do not matter.
+    /// One of the `allowed` words; case, `-` and `_` are ignored.
     pub(crate) fn choice<T: Copy>(&self, allowed: &[(&str, T)]) -> Result<Option<T>, ArmError> {
         let Some(text) = self.string()? else { return Ok(None) };
         let folded = fold(text);
@@ -261,12 +260,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// That it has none of the values that it can have: which is nearest, and which there are.
+    /// The error for a value that is not allowed, with the allowed values and the most similar one.
     pub(crate) fn unknown(&self, text: &str, allowed: &[&str]) -> ArmError {
         unknown(&self.path, text, allowed)
     }
 
-    /// An object of strings. An entry that is `null` is left out.
+    /// An object of strings. An entry that is `null` is omitted.
     pub(crate) fn string_map(&self) -> Result<Option<BTreeMap<String, String>>, ArmError> {
         let Some(entries) = self.entries()? else { return Ok(None) };
         let mut map = BTreeMap::new();
@@ -306,7 +305,7 @@ impl<'a> Field<'a> {
     fn wrong(&self, value: &Value, wanted: &str) -> ArmError {
         let path = if self.path.is_empty() { "the body" } else { &self.path };
         let shown = match value {
-            // What is inside may be a secret, and is not what is wrong.
+            // The content may be secret, and only its type is wrong.
             Value::Object(_) | Value::Array(_) | Value::Null => kind(value).to_owned(),
             Value::Bool(_) | Value::Number(_) | Value::String(_) => {
                 format!("{} ({})", shorten(&value.to_string()), kind(value))
@@ -316,13 +315,13 @@ impl<'a> Field<'a> {
     }
 }
 
-/// What was read of a document, by path.
+/// Which properties of a document were read, by path.
 #[derive(Debug, Default)]
 pub(crate) struct Reads(RefCell<BTreeMap<String, Reading>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reading {
-    /// It was looked at; of an object only what was looked at in turn.
+    /// The value was read; for an object, only those properties that were read in turn.
     Parts,
     Whole,
 }
@@ -336,9 +335,9 @@ impl Reads {
         }
     }
 
-    /// The paths of what `document` says and nobody has read, apart from those of `harmless`: clients send them back as they
-    /// were shown, or they say what is so anyway. `*` there is one name of any kind, and `=` stands before the one value that
-    /// is harmless.
+    /// The paths of the properties in `document` that were not read, except those in `harmless`, which clients send
+    /// back as they were shown or which state what is always the case. In a harmless path, `*` matches any one name,
+    /// and `=` precedes the only value that is harmless.
     pub(crate) fn unread(&self, document: &Value, harmless: &[&str]) -> BTreeSet<Box<str>> {
         let mut found = BTreeSet::new();
         self.look(document, "", harmless, &mut found);
@@ -348,7 +347,7 @@ impl Reads {
     fn look(&self, at: &Value, path: &str, harmless: &[&str], found: &mut BTreeSet<Box<str>>) {
         let Value::Object(map) = at else { return };
         for (key, value) in map {
-            // As `Field::get` and `Field::entries` spell it.
+            // The path as `Field::get` and `Field::entries` spell it.
             let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
             let short = format!("{path}.{}", shorten(key));
             let reads = self.0.borrow();
@@ -357,7 +356,7 @@ impl Reads {
             match reading {
                 Some(Reading::Whole) => {}
                 Some(Reading::Parts) => self.look(value, &below, harmless, found),
-                None if !says_something(value) || is_harmless(&below, value, harmless) => {}
+                None if !requests_anything(value) || is_harmless(&below, value, harmless) => {}
                 None if found.len() < IGNORED_MAX => {
                     found.insert(shorten(&below).into());
                 }
@@ -367,14 +366,14 @@ impl Reads {
     }
 }
 
-/// Nothing that is empty or off asks for anything.
-fn says_something(value: &Value) -> bool {
+/// Whether a value requests anything: an empty value or `false` does not.
+fn requests_anything(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Bool(true) | Value::Number(_) => true,
         Value::String(text) => !text.is_empty(),
         Value::Array(items) => !items.is_empty(),
-        Value::Object(map) => map.values().any(says_something),
+        Value::Object(map) => map.values().any(requests_anything),
     }
 }
 
@@ -409,7 +408,7 @@ fn fold(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
-/// That what stands at `path` has none of the values that it can have.
+/// The error for a value at `path` that is not allowed.
 pub(crate) fn unknown(path: &str, text: &str, allowed: &[&str]) -> ArmError {
     let near = nearest::suggestion(text, allowed.iter().copied());
     let near = near.map(|near| format!("{near} Otherwise ")).unwrap_or_default();
@@ -423,7 +422,7 @@ pub(crate) fn unknown(path: &str, text: &str, allowed: &[&str]) -> ArmError {
     ArmError::invalid_property(path, message)
 }
 
-/// A value as a message shows it: one short line. What matters of an id is its end.
+/// A value as a message shows it: one short line. The end of an id is the part that matters.
 pub(crate) fn shorten(text: &str) -> String {
     let count = text.chars().count();
     if count > SHOWN_CHARS_MAX && text.starts_with("/subscriptions/") {
@@ -483,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_known_afterwards() {
+    fn unread_properties_are_listed() {
         let value = serde_json::json!({
             "id": "i", "tags": { "a": "b" }, "other": 3,
             "properties": { "known": "x", "off": false, "none": null, "empty": {},

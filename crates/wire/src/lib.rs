@@ -1,22 +1,22 @@
-//! Azure's dialects as types and conversions: paths, errors, long-running operations, compute, jobs, run
-//! history, and the few endpoints that are our own.
+//! Azure's APIs as types and conversions: paths, errors, long-running operations, computes, jobs, run history, and the
+//! few endpoints that are Muster's own.
 //!
-//! It only converts: bytes and text on one side, the types of `muster-core` on the other. It does no IO,
-//! knows no store, and untyped JSON (`serde_json::Value`) does not leave it. Every document is a typed
-//! struct that serialises and deserialises, because our own command line reads the same answers that
-//! Azure's clients read.
+//! This crate only converts: bytes and text on one side, the types of `muster-core` on the other. It does no IO, knows
+//! no store, and untyped JSON (`serde_json::Value`) does not leave it. Every document is a typed struct that can be
+//! serialised and deserialised, because our own command line reads the same responses as Azure's clients.
 //!
-//! * [`path`]: a request's path and query, normalised once, as a [`Route`];
-//! * [`error`]: whatever went wrong, as an ARM error;
-//! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the
-//!   resources;
-//! * [`post_mortem`]: what became of nodes that are gone;
-//! * [`environment`]: what stands in for environments, and how they were built;
-//! * [`datastore`]: names of places where blobs are; [`asset`]: what is kept in versions, and refers to them; [`blob`]: the blob storage's dialect, XML and all;
-//! * [`manager`], [`resources`]: what resource manager says about itself, and lists of any resources;
-//! * [`deployment`]: templates, read into what is to be made;
-//! * [`access`]: users, keys and roles; [`lock`], [`activity`]: locks and who changed what;
-//! * [`cloud`], [`login`]: what a client reads before it asks for the first resource;
+//! * [`path`]: the path and the query of a request, normalised once, as a [`Route`];
+//! * [`error`]: errors in ARM's form;
+//! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the resources;
+//! * [`post_mortem`]: what is recorded about nodes that failed or were lost;
+//! * [`environment`]: substitute environments, and how environments were built;
+//! * [`datastore`]: names for places that hold blobs;
+//! * [`asset`]: versioned assets, which refer to datastores;
+//! * [`blob`]: the blob storage's protocol, including its XML;
+//! * [`manager`], [`resources`]: resource manager's own resources, and lists of resources of any type;
+//! * [`deployment`]: templates, turned into the resources to create;
+//! * [`access`]: users, keys and roles; [`lock`], [`activity`]: locks and the activity log;
+//! * [`cloud`], [`login`]: what a client reads before it requests its first resource;
 //! * [`yaml`]: files that users write.
 
 pub mod access;

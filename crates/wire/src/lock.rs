@@ -1,4 +1,4 @@
-//! Locks, as Azure has them.
+//! Locks, as in Azure.
 
 use muster_core::model::{Lock, LockLevel};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ArmError;
 use crate::json::{Field, parse_object};
 
-/// A level and a note.
+/// Room for a level and a note.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ mod tests {
         let shouted = br#"{"properties":{"level":"CANNOTDELETE"}}"#;
         assert_eq!(parse_request(shouted), Ok((LockLevel::CanNotDelete, None)));
         for bad in [&b"{}"[..], br#"{"properties":{"level":"Nothing"}}"#, b"[]", b""] {
-            assert_eq!(parse_request(bad).expect_err("no level").status, 400);
+            assert_eq!(parse_request(bad).expect_err("the level is missing").status, 400);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What an OAuth authority is asked and answers, as Azure's clients know it.
+//! The requests to an OAuth authority and its responses, as Azure's clients know them.
 
 pub mod browser;
 
@@ -14,11 +14,11 @@ pub const RUN: &str = "run";
 
 const DEFAULT_SCOPE: &str = "/.default";
 
-/// Where the endpoints of an authority are.
+/// The document with the endpoints of an authority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenIdDocument {
     pub issuer: String,
-    /// Clients want these two to be there; both refuse, with what to do instead.
+    /// Clients require these two endpoints; both refuse requests with a remedy.
     pub authorization_endpoint: String,
     pub device_authorization_endpoint: String,
     pub token_endpoint: String,
@@ -29,7 +29,7 @@ pub struct OpenIdDocument {
 impl OpenIdDocument {
     pub fn new(base_url: &str, issuer: &str, authority: &Authority) -> OpenIdDocument {
         let at = |login: fn(Authority) -> Login| {
-            Route::Login(login(authority.clone())).url(base_url, &[]).expect("it has a path")
+            Route::Login(login(authority.clone())).url(base_url, &[]).expect("the route has a path")
         };
         OpenIdDocument {
             issuer: issuer.to_owned(),
@@ -42,7 +42,7 @@ impl OpenIdDocument {
     }
 }
 
-/// The answer to whether an address is an authority.
+/// The response to the question whether an address is an authority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceDocument {
     pub tenant_discovery_endpoint: String,
@@ -58,7 +58,7 @@ pub struct InstanceNames {
     pub aliases: Vec<String>,
 }
 
-/// For an authority of this server; none for any other address.
+/// `None` for an address that is not an authority of this server.
 pub fn instance(base_url: &str, authorization_endpoint: &str) -> Option<InstanceDocument> {
     let base = base_url.trim_end_matches('/');
     let path = authorization_endpoint.strip_prefix(base)?;
@@ -76,7 +76,7 @@ pub fn instance(base_url: &str, authorization_endpoint: &str) -> Option<Instance
     })
 }
 
-/// A form that asks for a token.
+/// A form that requests a token.
 pub struct TokenForm(Query);
 
 impl TokenForm {
@@ -88,14 +88,14 @@ impl TokenForm {
         self.0.get(key).filter(|value| !value.is_empty())
     }
 
-    /// What the token is for: the one scope, without its ending, or the resource that older clients name.
+    /// The resource that the token is for: the scope without its suffix, or the resource that older clients name.
     pub fn resource(&self) -> Option<&str> {
         let scope =
             self.get("scope").map(|scope| scope.strip_suffix(DEFAULT_SCOPE).unwrap_or(scope));
         scope.or_else(|| self.get("resource"))
     }
 
-    /// Whether an older client asks, which wants more in the answer.
+    /// Whether the client is an older one, which expects more in the response.
     fn names_resource(&self) -> bool {
         self.get("scope").is_none()
     }
@@ -107,7 +107,7 @@ pub struct ClientTokenReply {
     pub token_type: String,
     pub expires_in: u64,
     pub ext_expires_in: u64,
-    /// With the next one only for clients that named a resource.
+    /// This field and the next are only for clients that named a resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_on: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,7 @@ impl ClientTokenReply {
     }
 }
 
-/// Why there is no token, as OAuth says it. `error_codes` are Azure's numbers: az explains some of them.
+/// Why no token was issued, in OAuth's form. `error_codes` are Azure's numbers, some of which `az` explains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OauthError {
     #[serde(skip)]
@@ -147,33 +147,33 @@ impl OauthError {
         OauthError { status, error: error.to_owned(), error_description, error_codes: Vec::new() }
     }
 
-    /// 400: what is asked cannot be understood.
+    /// 400: the request cannot be read.
     pub fn invalid_request(description: impl Into<String>) -> OauthError {
         OauthError::new(400, "invalid_request", description)
     }
 
-    /// 400: another way of signing in than the one that there is.
+    /// 400: the way of signing in is not supported.
     pub fn unsupported_grant(description: impl Into<String>) -> OauthError {
         OauthError::new(400, "unsupported_grant_type", description)
     }
 
-    /// 400: a token for something else.
+    /// 400: tokens for this resource are not issued.
     pub fn invalid_scope(description: impl Into<String>) -> OauthError {
         OauthError::new(400, "invalid_scope", description)
     }
 
-    /// 400: no authority of ours.
+    /// 400: the address is not an authority of this server.
     pub fn invalid_instance(description: impl Into<String>) -> OauthError {
         OauthError::new(400, "invalid_instance", description)
     }
 
-    /// 401: the same for an unknown client and for a wrong secret.
+    /// 401: the error is the same for an unknown client and for a wrong secret.
     pub fn invalid_client(description: impl Into<String>) -> OauthError {
         let error_codes = vec![7_000_215];
         OauthError { error_codes, ..OauthError::new(401, "invalid_client", description) }
     }
 
-    /// 429: too many wrong secrets at once.
+    /// 429: too many wrong secrets in a short time.
     pub fn slow_down(description: impl Into<String>) -> OauthError {
         OauthError::new(429, "temporarily_unavailable", description)
     }

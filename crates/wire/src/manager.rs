@@ -1,7 +1,7 @@
-//! What resource manager says about itself: tenants, subscriptions, regions, groups, and the providers whose
-//! resources it serves.
+//! Resource manager's own resources: tenants, subscriptions, regions, groups, and the providers whose resources it
+//! serves.
 //!
-//! Nobody makes subscriptions here: they are there as soon as something is in them.
+//! Subscriptions are not created: one exists as soon as it contains something.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ArmError;
 use crate::json::{Field, parse_object, shorten};
 
-/// A location and tags.
+/// Room for a location and tags.
 const GROUP_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub struct Subscription {
     pub display_name: String,
     pub state: String,
     pub authorization_source: String,
-    /// Always empty; `az` goes through it.
+    /// Always empty; `az` iterates over it.
     #[serde(default)]
     pub managed_by_tenants: Vec<Tenant>,
 }
@@ -58,13 +58,13 @@ pub fn subscription(subscription: &str, tenant_id: &str) -> Subscription {
     }
 }
 
-/// What documents and examples have where a subscription's id belongs. azureml-core refuses to look for a workspace in a
-/// subscription that is not listed, so these are listed where workspaces come into being on their first use.
+/// The placeholders for a subscription id in documents and examples. azureml-core refuses to look for a workspace in a
+/// subscription that is not listed, so these are listed if workspaces are created on first use.
 pub const PLACEHOLDERS: [&str; 4] =
     ["your_subscription_id", "your-subscription-id", "subscription_id", "my-subscription"];
 
-/// A subscription in which nothing is yet. The client that does not find the id it was given prints the names of all
-/// that are listed.
+/// A subscription that contains nothing yet. A client that does not find its subscription prints the names of all that
+/// are listed, so the name has a hint.
 pub fn placeholder(id: &str, tenant_id: &str) -> Subscription {
     let display_name = format!(
         "{id} (an example; to use another id, run: muster workspace create --subscription ID --resource-group GROUP \
@@ -102,7 +102,7 @@ pub struct LocationMetadata {
     pub region_category: String,
 }
 
-/// Regions are names that users chose: there is no other one to display.
+/// Regions are names that users chose, so there is no separate display name.
 pub fn location(subscription: &str, name: &str) -> Location {
     Location {
         id: format!("/subscriptions/{subscription}/locations/{name}"),
@@ -147,7 +147,7 @@ pub fn resource_group(group: &model::ResourceGroup) -> ResourceGroup {
     }
 }
 
-/// What a group is to be. A PUT names the location, and replaces the tags; a PATCH keeps what it leaves out.
+/// The properties of a group. A PUT must name the location and replaces the tags; a PATCH keeps what it omits.
 pub fn parse_group(body: &[u8], is_put: bool) -> Result<GroupPatch, ArmError> {
     let value = parse_object(body, GROUP_BYTES_MAX)?;
     let root = Field::root(&value);
@@ -155,7 +155,7 @@ pub fn parse_group(body: &[u8], is_put: bool) -> Result<GroupPatch, ArmError> {
     let tags = root.get("tags")?.string_map()?;
     let wanted = GroupPatch { location: location.location()?, tags };
     if is_put && wanted.location.is_none() {
-        return Err(location.missing("say where the group is, for example eastus"));
+        return Err(location.missing("give the location of the group, for example eastus"));
     }
     Ok(wanted)
 }
@@ -180,7 +180,7 @@ pub fn no_such_group(subscription: &str, name: &str) -> ArmError {
     ))
 }
 
-/// The provider of Azure ML itself; clients send any version, and generic ones take the first of these.
+/// The versions of Azure ML's own provider. Clients send any version, and generic clients use the first of these.
 const ML_VERSIONS: &[&str] =
     &["2025-12-01", "2024-10-01", "2024-04-01", "2023-10-01", "2023-04-01", "2020-08-01"];
 const RESOURCE_VERSIONS: &[&str] = &["2024-11-01", "2022-12-01"];
@@ -188,7 +188,7 @@ const AUTHORIZATION_VERSIONS: &[&str] = &["2022-04-01", "2020-05-01", "2016-09-0
 const INSIGHTS_VERSIONS: &[&str] = &["2015-04-01"];
 const COMPUTE_VERSIONS: &[&str] = &["2024-11-01", "2024-07-01"];
 
-/// A namespace, its versions, and its types: only what is served.
+/// A namespace, its versions, and its types. Only those that are served are listed.
 type Offer = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const OFFERS: &[Offer] = &[
@@ -253,7 +253,7 @@ pub struct Provider {
 pub struct ResourceType {
     pub resource_type: String,
     pub locations: Vec<String>,
-    /// Newest first. `az resource` uses the first that is no preview.
+    /// Newest first. `az resource` uses the first version that is not a preview.
     pub api_versions: Vec<String>,
     pub default_api_version: String,
     pub capabilities: String,
@@ -274,7 +274,7 @@ pub fn provider(
         ArmError::not_found(
             "namespace",
             format!(
-                "the provider '{}' is not served; there are {}",
+                "the provider '{}' is not supported; the supported ones are {}",
                 shorten(namespace),
                 names.join(", ")
             ),

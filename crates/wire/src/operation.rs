@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_poll_is_told_when_it_is_over_and_why() {
+    fn a_poll_reports_the_end_and_the_reason() {
         let mut operation = Operation {
             id: OperationId(7),
             scope: Scope::Everything,

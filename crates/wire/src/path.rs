@@ -1,8 +1,8 @@
-//! A request's path and query, normalised once, before anyone decides who may do what.
+//! The path and the query of a request, normalised once, before any access check.
 //!
-//! Clients spell ARM paths in several ways: `resourcegroups` or `resourceGroups`, `//` in the middle, names
-//! with `azureml:` in front. [`Request::parse`] turns them all into one [`Route`]; names keep the case that
-//! the user gave them. Blob paths never come through here: there, every byte counts.
+//! Clients spell ARM paths in several ways: `resourcegroups` or `resourceGroups`, `//` in the middle, names with the
+//! prefix `azureml:`. [`Request::parse`] turns them all into one [`Route`]; names keep the case in which the user wrote
+//! them. Blob paths are not handled here, because every byte of them counts.
 
 mod access;
 mod assets;
@@ -37,13 +37,13 @@ pub(crate) use segments::{encode as encode_text, unescape};
 pub use storage::StorageRoute;
 pub use v1::V1Route;
 
-/// The one spelling of a region: `East US` is `eastus`.
+/// The canonical spelling of a region: `East US` becomes `eastus`.
 pub fn location_name(text: &str) -> Box<str> {
     let plain = text.chars().filter(|c| !c.is_whitespace());
     plain.map(|c| c.to_ascii_lowercase()).collect::<String>().into()
 }
 
-/// Where a request goes, and with what parameters.
+/// The route of a request, and its query parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub route: Route,
@@ -51,7 +51,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// `path` and `query` as they stand in the request line, not decoded yet.
+    /// `path` and `query` are those of the request line, not decoded yet.
     pub fn parse(path: &str, query: Option<&str>) -> Result<Request, PathError> {
         let segments = segments::split(path)?;
         let query = Query::parse(query.unwrap_or(""))?;
@@ -65,7 +65,7 @@ pub enum PathError {
     PathTooLong { got: usize },
     #[error("the query has {got} bytes; at most {QUERY_BYTES_MAX} are allowed")]
     QueryTooLong { got: usize },
-    #[error("the path does not start with '/'")]
+    #[error("the path does not start with '/'; give an absolute path")]
     NotAbsolute,
     #[error("'%' in '{text}' is not followed by two hexadecimal digits; write a plain '%' as %25")]
     BadEscape { text: String },
@@ -77,6 +77,6 @@ pub enum PathError {
     Control { text: String },
     #[error("'{text}' contains an encoded '/'; names cannot contain one")]
     EncodedSlash { text: String },
-    #[error("the name '{text}' is empty without its prefix; give a name")]
+    #[error("the name '{text}' is empty after its prefix; give a name")]
     EmptyName { text: String },
 }

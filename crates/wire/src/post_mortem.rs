@@ -1,4 +1,5 @@
-//! What became of nodes that are gone. The form is ours, also on the server's disk.
+//! Post-mortems: what is recorded about nodes that failed or were lost. The format is Muster's own, also on the
+//! server's disk.
 
 use muster_core::model::{NodeFailure, NodePhase, Trouble};
 use serde::{Deserialize, Serialize};
@@ -15,17 +16,17 @@ pub struct PostMortem {
     pub vm_size: String,
     /// `CreateFailed`, `BootTimedOut`, `Ended`, `Rebooted` or `LeaseExpired`.
     pub cause: String,
-    /// The same in words.
+    /// The cause as a message.
     pub message: String,
-    /// What it was until then: `Requested`, `Booting`, `Idle` or `Leased`.
+    /// The state of the node until then: `Requested`, `Booting`, `Idle` or `Leased`.
     pub was: String,
     pub requested_on: String,
     pub given_up_on: String,
     pub jobs: Vec<HeldJob>,
-    /// Missing if nobody could look, as on another machine.
+    /// Absent if the node could not be examined, for example because it was on another host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub findings: Option<Findings>,
-    /// The end of its agent's log; not in lists.
+    /// The end of its agent's log; omitted in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_log: Option<String>,
 }
@@ -38,14 +39,14 @@ pub struct HeldJob {
     pub rank: u32,
 }
 
-/// What was left of it on its machine. What nobody counted is missing.
+/// What was found on the node's host. Figures that were not measured are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Findings {
-    /// Of its first process: its agent's, or 128 and the signal that ended the agent.
+    /// The exit code of its first process: that of its agent, or 128 plus the signal that ended the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// That ended its first process.
+    /// The signal that ended its first process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +55,8 @@ pub struct Findings {
     pub memory_peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// How often it was slowed down because it used much, was at its limit, and had something killed for it.
+    /// How often the node was throttled because of its memory use, reached its limit, and had a process killed because
+    /// of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_high: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +98,7 @@ impl PostMortem {
         }
     }
 
-    /// As it is in lists.
+    /// The form that is used in lists.
     pub fn without_log(self) -> PostMortem {
         PostMortem { agent_log: None, ..self }
     }

@@ -1,7 +1,7 @@
 //! Azure's quota calls: `…/locations/{location}/usages`, `/quotas` and `/updateQuotas`.
 //!
-//! Limits are of a region of a subscription, in vCPUs. Azure also has limits of one workspace; they are
-//! refused, not taken for the region's.
+//! Quotas apply to a region of a subscription, in vCPUs. Azure also has quotas of a single workspace; those are refused
+//! rather than treated as quotas of the region.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::error::ArmError;
 use crate::json::{Field, parse_object, shorten};
 use crate::path::quota_id;
 
-/// A hundred limits with the longest names take a tenth of it.
+/// A hundred quotas with the longest names take a tenth of it.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
-/// How Azure writes that nothing is limited, and in an update that the default counts again.
+/// Azure's notation for "no limit", and in an update for "use the default again".
 const NO_LIMIT: i64 = -1;
 const UNIT: &str = "Count";
 
-/// One line of the books of a region, in vCPUs.
+/// One quota of a region and its use, in vCPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaFigures {
     pub name: QuotaName,
-    /// `None`: nothing is limited.
+    /// `None` if there is no limit.
     pub limit: Option<u64>,
-    /// What clusters may grow to.
+    /// The maximum size of all clusters together.
     pub reserved: u64,
-    /// What nodes in flight and up take.
+    /// The vCPUs of the nodes that exist or are being created.
     pub used: u64,
 }
 
@@ -38,12 +38,12 @@ pub struct Usage {
     #[serde(rename = "type")]
     pub kind: String,
     pub unit: String,
-    /// What clusters have reserved: as Azure counts, nodes that a cluster may still have included.
+    /// The vCPUs that clusters have reserved. As in Azure, this includes nodes that a cluster may still get.
     pub current_value: u64,
-    /// Ours: what nodes take now.
+    /// Muster's own: the vCPUs of the nodes that exist now.
     #[serde(default)]
     pub used_value: u64,
-    /// -1: nothing is limited.
+    /// -1 if there is no limit.
     pub limit: i64,
     pub name: UsageName,
     #[serde(default)]
@@ -71,8 +71,8 @@ pub struct ResourceQuota {
     pub aml_workspace_location: Option<String>,
 }
 
-/// Azure's client copies the keys of a usage to attributes that it then reads in snake case. See the nodes of
-/// a cluster.
+/// Azure's client copies the keys of a usage to attributes that it then reads in snake case. See the nodes of a
+/// cluster.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BothSpellings {
@@ -108,18 +108,18 @@ impl From<Usage> for BothSpellings {
     }
 }
 
-/// A usage as `Microsoft.Compute` has it.
+/// A usage in the form of `Microsoft.Compute`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineUsage {
     pub unit: String,
     pub current_value: u64,
-    /// -1: nothing is limited.
+    /// -1 if there is no limit.
     pub limit: i64,
     pub name: UsageName,
 }
 
-/// One limit of the answer to `updateQuotas`.
+/// One quota in the response to `updateQuotas`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdatedQuota {
     pub id: String,
@@ -129,12 +129,12 @@ pub struct UpdatedQuota {
     pub unit: String,
     /// `Success`, or Azure's word for why it was not set.
     pub status: String,
-    /// Ours: why, and what to do.
+    /// Muster's own: the reason and the remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Where limits count.
+/// The region that quotas apply to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region<'a> {
     pub subscription: &'a str,
@@ -183,7 +183,7 @@ pub fn usage(region: Region<'_>, figures: &QuotaFigures) -> Usage {
     }
 }
 
-/// Machines count when they are there, unlike clusters, which count with all that they may grow to.
+/// Machines count once they exist, unlike clusters, which count with their maximum size.
 pub fn machine_usage(figures: &QuotaFigures) -> MachineUsage {
     let (value, localized) = match &figures.name {
         QuotaName::Family(family) => (family.to_string(), format!("{family} vCPUs")),
@@ -212,16 +212,15 @@ pub fn quota(region: Region<'_>, figures: &QuotaFigures) -> ResourceQuota {
     }
 }
 
-/// Azure has more words, which are about what there is none of here: limits of single sizes
-/// (`OperationNotSupportedForSku`), regions without them (`OperationNotEnabledForRegion`), and answers that say
-/// nothing (`Failure`, `Undefined`).
+/// Azure has more words, for cases that do not occur here: quotas of single sizes (`OperationNotSupportedForSku`),
+/// regions without quotas (`OperationNotEnabledForRegion`), and unspecific failures (`Failure`, `Undefined`).
 fn status(name: &QuotaName, verdict: QuotaVerdict) -> (&'static str, Option<String>) {
     match verdict {
         QuotaVerdict::Set => ("Success", None),
         QuotaVerdict::UnknownFamily => (
             "InvalidVMFamilyName",
             Some(format!(
-                "the VM family '{}' is not known; `muster quota list --location REGION` shows them, and {} and {} \
+                "the VM family '{}' does not exist; `muster quota list --location REGION` lists the families, and {} and {} \
                  are the totals of a region",
                 shorten(&name.to_string()),
                 QuotaName::Region,
@@ -231,14 +230,14 @@ fn status(name: &QuotaName, verdict: QuotaVerdict) -> (&'static str, Option<Stri
         QuotaVerdict::BelowMinimum { minimum } => (
             "InvalidQuotaBelowClusterMinimum",
             Some(format!(
-                "the clusters that {name} counts for are to have at least {minimum} vCPUs; give {minimum} or more, \
+                "the clusters that {name} applies to need at least {minimum} vCPUs; give {minimum} or more, \
                  or lower their --min-instances first"
             )),
         ),
         QuotaVerdict::TooLarge { most } => (
             "InvalidQuotaExceedsSubscriptionLimit",
             Some(format!(
-                "{name} can be {most} vCPUs at most; give less, or -1 for the server's default"
+                "{name} can be at most {most} vCPUs; give less, or -1 for the server's default"
             )),
         ),
     }
@@ -261,7 +260,7 @@ pub fn updated(
     }
 }
 
-/// Reads the body of `updateQuotas`: limits by name, `None` where one is lifted.
+/// Reads the body of `updateQuotas`: the limits by name, `None` for those that are reset to the default.
 pub fn parse_update(
     body: &[u8],
     region: Region<'_>,
@@ -270,7 +269,7 @@ pub fn parse_update(
     let list = Field::root(&value).get("value")?;
     let items = list.items()?.unwrap_or_default();
     if items.is_empty() {
-        return Err(list.missing("list at least one limit there, as {\"id\": …, \"limit\": …}"));
+        return Err(list.missing("list at least one limit, as {\"id\": …, \"limit\": …}"));
     }
     let mut limits = BTreeMap::new();
     for item in items {
@@ -288,17 +287,17 @@ pub fn parse_update(
             })?),
         };
         if limits.insert(name.clone(), limit).is_some() {
-            let message = format!("{} names {name} a second time; name it once", id.path);
+            let message = format!("{} names {name} a second time; give each limit once", id.path);
             return Err(id.invalid(message));
         }
     }
     Ok(limits)
 }
 
-/// The name at the end of an id, or alone.
+/// The name at the end of an id, or the name alone.
 fn parse_name(field: &Field<'_>, region: Region<'_>) -> Result<QuotaName, ArmError> {
     let Some(id) = field.string()?.filter(|id| !id.is_empty()) else {
-        return Err(field.missing("give the id of a quota, as the list of quotas has it"));
+        return Err(field.missing("give the id of a quota, as the list of quotas shows it"));
     };
     if !id.contains('/') {
         return Ok(QuotaName::parse(id));
@@ -307,7 +306,7 @@ fn parse_name(field: &Field<'_>, region: Region<'_>) -> Result<QuotaName, ArmErr
         return Err(ArmError::not_supported(
             &field.path,
             format!(
-                "{} is '{}', a limit of one workspace, which is not supported yet; set the region's, {}",
+                "{} is '{}', a limit of a single workspace, which is not supported yet; set the limit of the region, {}",
                 field.path,
                 shorten(id),
                 region.id("quotas", "<name>")
@@ -319,7 +318,7 @@ fn parse_name(field: &Field<'_>, region: Region<'_>) -> Result<QuotaName, ArmErr
     let name = name.map(|_| &id[prefix.len()..]).filter(|name| !name.is_empty());
     name.map(QuotaName::parse).ok_or_else(|| {
         field.invalid(format!(
-            "{} is '{}'; give a quota of the region that is asked, {}",
+            "{} is '{}'; give a quota of the region in the request, {}",
             field.path,
             shorten(id),
             region.id("quotas", "<name>")

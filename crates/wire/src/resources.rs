@@ -1,4 +1,4 @@
-//! Lists of any resources: `/subscriptions/{s}/resources`, and the same of a resource group.
+//! Lists of resources of any type: `/subscriptions/{s}/resources`, and the same for a resource group.
 
 mod filter;
 
@@ -18,10 +18,10 @@ use crate::path::{Query, workspace_id};
 use crate::timestamp;
 use crate::workspace::Sku;
 
-/// As many as Azure puts on a page.
+/// Azure's page size.
 const PAGE_MAX: usize = 1_000;
 
-/// What is shown of any resource. What `$expand` does not ask for is left out.
+/// A resource of any type as a list shows it. Properties that `$expand` does not ask for are omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GenericResource {
@@ -44,7 +44,7 @@ pub struct GenericResource {
     pub provisioning_state: Option<ProvisioningState>,
 }
 
-/// Which resources somebody asks for, and how much of them.
+/// Which resources a client requests, and which of their properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourcesRequest {
     filter: Option<Filter>,
@@ -52,7 +52,7 @@ pub struct ResourcesRequest {
     with_changed_time: bool,
     with_state: bool,
     page: usize,
-    /// The id of the last one that was shown, in small letters.
+    /// The id of the last resource that was shown, in lower case.
     after: Option<String>,
 }
 
@@ -75,8 +75,8 @@ impl ResourcesRequest {
                 "provisioningstate" => request.with_state = true,
                 _ => {
                     let message = format!(
-                        "$expand names '{}'; give createdTime, changedTime or provisioningState, with commas \
-                         between them",
+                        "$expand names '{}'; give createdTime, changedTime or provisioningState, separated \
+                         by commas",
                         shorten(word)
                     );
                     return Err(ArmError::invalid_property("$expand", message));
@@ -86,7 +86,7 @@ impl ResourcesRequest {
         Ok(request)
     }
 
-    /// One page of `all`, and the token of the next if there is one.
+    /// One page of `all`, and the token of the next page if there is one.
     pub fn page(&self, all: Vec<Found<'_>>) -> (Vec<GenericResource>, Option<String>) {
         let mut found: Vec<(String, Found<'_>)> = all
             .into_iter()
@@ -127,7 +127,7 @@ impl ResourcesRequest {
     }
 }
 
-/// A resource, of whichever kind.
+/// A resource of any type.
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'a> {
     Workspace(&'a Workspace),
@@ -150,7 +150,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// With its parent's in front, as Azure lists children.
+    /// The name, preceded by the parent's name, as Azure lists child resources.
     fn name(&self) -> String {
         match self {
             Found::Workspace(workspace) => workspace.key.name.to_string(),

@@ -1,4 +1,4 @@
-//! Who made a resource, and when.
+//! Who created a resource, and when.
 
 use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ impl SystemData {
         }
     }
 
-    /// Where it is known who changed it last.
+    /// Adds the user who changed the resource last, where that is known.
     pub fn modified_by(self, name: &str) -> SystemData {
         SystemData {
             last_modified_by: Some(name.to_owned()),

@@ -1,9 +1,9 @@
-//! Files on their way: what the server still misses of a list of them.
+//! File uploads: which files of a list the server does not have yet.
 
 use muster_core::model::BlobId;
 use serde::{Deserialize, Serialize};
 
-/// The answer to a list of files. Once nothing is missing, the list is kept.
+/// The response to a file list. Once nothing is missing, the list is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     pub missing: Vec<BlobId>,

@@ -1,14 +1,14 @@
-//! What Azure Machine Learning has and this version does not, with what to do instead. A client that asks for it, a file
-//! that describes it and a command that names it all get the same sentence.
+//! The features of Azure Machine Learning that this version does not support, with an alternative for each. Clients
+//! that request one, files that describe one and commands that name one all get the same message.
 
-/// One kind of thing.
+/// A feature that is not supported.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unserved {
-    /// The subject of the sentence, in the plural.
+    /// The subject of the message, in the plural.
     pub name: &'static str,
-    /// az's words after `az ml`, if it has any.
+    /// The words after `az ml`, if there are any.
     pub nouns: &'static [&'static str],
-    /// Words of paths, in small letters, and types of jobs, without underscores.
+    /// Words in paths in lower case, and types of jobs without underscores.
     pub words: &'static [&'static str],
     pub instead: &'static str,
 }
@@ -29,7 +29,7 @@ const NETWORK_OF_JOBS: &str =
     "what jobs may reach is a setting of the server, egress (docs/reference/configuration.md)";
 const JOBS_BY_HAND: &str = "run it as a command job";
 
-/// The first whose word is met is meant.
+/// The first feature with a matching word applies.
 const ALL: &[Unserved] = &[
     thing(
         "schedules",
@@ -77,7 +77,7 @@ const ALL: &[Unserved] = &[
         "connections",
         &["connection"],
         &["connections"],
-        "give a job what it needs in environment variables, with `muster job create --env`",
+        "pass addresses and credentials to a job in environment variables, with `muster job create --env`",
     ),
     thing(
         "AutoML jobs",
@@ -89,7 +89,7 @@ const ALL: &[Unserved] = &[
         "pipeline jobs",
         &[],
         &["pipeline", "pipelines"],
-        "submit its steps as command jobs, each after the one before it has completed",
+        "submit its steps as command jobs, each after the previous one has completed",
     ),
     thing(
         "sweep jobs",
@@ -128,7 +128,7 @@ const ALL: &[Unserved] = &[
         "private endpoints",
         &[],
         &["privateendpointconnections", "privatelinkresources"],
-        "say where the server listens instead (docs/reference/configuration.md)",
+        "configure the address on which the server listens (docs/reference/configuration.md)",
     ),
     thing(
         "capability hosts",
@@ -177,8 +177,7 @@ const ALL: &[Unserved] = &[
 ];
 
 impl Unserved {
-    /// What a path asks for that is served nowhere. What stands before the workspace's name, and the name itself, says
-    /// nothing about it.
+    /// The feature that an unknown path asks for. The workspace's name and everything before it are ignored.
     pub fn of_path(path: &str) -> Option<&'static Unserved> {
         let path = path.to_ascii_lowercase();
         let words: Vec<&str> = path.split('/').filter(|word| !word.is_empty()).collect();
@@ -188,12 +187,12 @@ impl Unserved {
         words[after..].iter().find_map(known).or_else(|| words[..after].first().and_then(known))
     }
 
-    /// What a job of this type is, in any of the spellings of Azure's clients.
+    /// The feature for a type of job, in any of the spellings of Azure's clients.
     pub fn of_job_type(kind: &str) -> Option<&'static Unserved> {
         of_word(&kind.to_ascii_lowercase().replace(['_', '-'], ""))
     }
 
-    /// What follows `az ml`.
+    /// The feature for the words after `az ml`.
     pub fn of_noun(noun: &str) -> Option<&'static Unserved> {
         ALL.iter().find(|one| one.nouns.contains(&noun))
     }
@@ -203,7 +202,7 @@ impl Unserved {
     }
 }
 
-/// The sentence, and what to do.
+/// The message with the alternative.
 impl std::fmt::Display for Unserved {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}; instead, {}", self.sentence(), self.instead)

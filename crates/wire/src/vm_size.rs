@@ -1,4 +1,4 @@
-//! The VM sizes of a region, in two dialects: Azure ML's `vmSizes`, which knows prices, and the one of
+//! The VM sizes of a region in two forms: Azure ML's `vmSizes`, which includes prices, and the one of
 //! `Microsoft.Compute`, which `az vm list-sizes` reads.
 
 use muster_core::catalogue::VmSize;
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use crate::JsonText;
 use crate::compute::KINDS;
 
-/// The same for every size, there and here.
+/// The same for every size, in Azure and here.
 const OS_DISK_MB: u64 = 1_047_552;
-/// A rule of thumb that is exact for the DSv2 family. Nodes have the disk of the machine that they are on.
+/// A rule of thumb that is exact for the DSv2 family. Nodes actually use the disk of their host.
 const SCRATCH_DISK_PER_MEMORY: u64 = 2;
-/// From this year of the api-version on, clients read `value` only.
+/// Since this year's api-versions, clients read `value` only.
 const VALUE_ONLY_SINCE: u32 = 2021;
 
-/// The list. Clients of api-version 2020-08-01 look for it under `amlCompute`.
+/// The list of sizes. Clients of api-version 2020-08-01 look for it under `amlCompute`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VmSizeList {
     pub value: Vec<VmSizeInfo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aml_compute: Option<Vec<VmSizeInfo>>,
-    /// Left out where there is none: azureml-core would follow a null.
+    /// Absent on the last page, because azureml-core would follow a null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct VmSizeInfo {
     pub os_vhd_size_mb: u64,
     #[serde(rename = "maxResourceVolumeMB")]
     pub max_resource_volume_mb: u64,
-    /// A decimal number: some sizes have half a gigabyte.
+    /// A decimal number, because some sizes have half a gigabyte.
     #[serde(rename = "memoryGB")]
     pub memory_gb: JsonText,
     #[serde(rename = "lowPriorityCapable")]
@@ -62,14 +62,13 @@ pub struct Prices {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PriceOf {
-    /// In USD.
+    /// In US dollars.
     pub retail_price: JsonText,
     pub os_type: String,
     pub vm_tier: String,
 }
 
-/// Azure's client copies the keys of a size to attributes that it then reads in snake case. See the nodes of
-/// a cluster.
+/// Azure's client copies the keys of a size to attributes that it then reads in snake case. See the nodes of a cluster.
 #[derive(Serialize)]
 struct BothSpellings {
     name: String,
@@ -97,7 +96,7 @@ struct BothSpellings {
     estimated_prices: Prices,
     #[serde(rename = "supportedComputeTypes")]
     supported_camel: Vec<String>,
-    /// One text, as older clients make of the list.
+    /// The list as one text, as older clients format it.
     supported_compute_types: String,
 }
 
@@ -126,8 +125,8 @@ impl From<VmSizeInfo> for BothSpellings {
     }
 }
 
-/// The sizes that a new compute may have. `compute_type` asks for those of one kind of compute; of kinds that
-/// cannot be made there are none.
+/// The sizes that a new compute may have. `compute_type` selects those of one kind of compute; for kinds that cannot be
+/// created, the list is empty.
 pub fn list<'a>(
     sizes: impl Iterator<Item = &'a VmSize>,
     api_version: Option<&str>,
@@ -174,13 +173,13 @@ fn scratch_disk_mb(size: &VmSize) -> u64 {
     size.memory_mb.saturating_mul(SCRATCH_DISK_PER_MEMORY)
 }
 
-/// Azure says so with an S among the letters of the size, before the first `_`: DS3, D4s, NC24ads.
+/// Azure marks such sizes with an S among the letters before the first `_`: DS3, D4s, NC24ads.
 fn has_premium_disks(name: &str) -> bool {
     let size = name.split_once('_').map_or(name, |(_, size)| size);
     size.split('_').next().is_some_and(|letters| letters.contains(['s', 'S']))
 }
 
-/// `units` of which `per_one` make one, as a decimal number of at most six places.
+/// `units` divided by `per_one`, as a decimal number with at most six places.
 fn decimal(units: u64, per_one: u64) -> JsonText {
     const PLACES: u128 = 1_000_000;
     let fraction = u128::from(units % per_one) * PLACES / u128::from(per_one);
@@ -190,7 +189,7 @@ fn decimal(units: u64, per_one: u64) -> JsonText {
     JsonText::new(&text).expect("digits around a point are a number")
 }
 
-/// A size as `Microsoft.Compute` has it.
+/// A size in the form of `Microsoft.Compute`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSize {
@@ -273,7 +272,7 @@ mod tests {
         let catalogue = Catalogue::builtin();
         let listed = list(catalogue.iter(), None, Some("amlcompute")).value;
         assert!(listed.iter().any(|size| size.name == "Standard_DS3_v2"));
-        assert!(!listed.iter().any(|size| size.name == "Standard_NC6"), "it is retired");
+        assert!(!listed.iter().any(|size| size.name == "Standard_NC6"), "the size is retired");
         assert_eq!(list(catalogue.iter(), None, Some("Kubernetes")).value, []);
         let machines = machine_sizes(catalogue.iter());
         assert_eq!(machines.len(), listed.len());
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn premium_disks_are_told_by_the_name() {
+    fn premium_disks_are_recognised_by_the_name() {
         for (name, has) in [
             ("Standard_D4s_v3", true),
             ("Standard_NC24ads_A100_v4", true),

@@ -1,5 +1,5 @@
-//! `GET {workspace}/providers/Muster.Why/jobs/{name}` and `…/computes/{name}`: why a job waits, and why a
-//! cluster is as large as it is. Azure has nothing like it, so the form is ours.
+//! `GET {workspace}/providers/Muster.Why/jobs/{name}` and `…/computes/{name}`: why a job waits, and why a cluster has
+//! its current size. Azure has no such resource, so the format is Muster's own.
 
 use muster_core::why::Reason;
 use serde::{Deserialize, Serialize};
@@ -11,32 +11,32 @@ use crate::notes::NOTE;
 pub struct WhyDocument {
     /// Every reason, the most fundamental first.
     pub value: Vec<WhyReason>,
-    /// Where there is no reason because nothing is waited for: what it is doing, or how it ended.
+    /// If there is nothing to wait for: what the job is doing, or how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What its owner should know although it is no reason to wait.
+    /// What the owner should know although it is no reason to wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyReason {
-    /// A word for programs.
+    /// The code of the reason, for programs.
     pub code: String,
-    /// What failed, if something did: `provision`, where nodes cannot be made.
+    /// The class of the failure, if there was one: `provision` if nodes cannot be created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// What it is, and what can be done.
+    /// What the reason is, and what can be done about it.
     pub message: String,
-    /// The limit that it is about.
+    /// The limit that is involved.
     pub limit: String,
-    /// What that is now.
+    /// The current value of the limit.
     pub value: u64,
-    /// What it would have to be.
+    /// The value that would be needed.
     pub needed: u64,
-    /// What would lift it, to be pasted into a shell.
+    /// The command that would lift the limit, ready to be pasted into a shell.
     pub command: String,
-    /// Where the caller may not do that: whom to ask.
+    /// The person to ask, if the caller is not permitted to run the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<String>,
 }
@@ -45,7 +45,7 @@ impl WhyReason {
     fn new(reason: &Reason) -> WhyReason {
         let command = reason.remedy().to_string();
         let text = reason.to_string();
-        // The words end with the command, which has a place of its own here.
+        // The message ends with the command, which has a field of its own here.
         let message = text.strip_suffix(&command).and_then(|text| text.strip_suffix(": "));
         let figures = reason.figures();
         WhyReason {
@@ -61,7 +61,7 @@ impl WhyReason {
     }
 }
 
-/// The job's own note comes before those on its compute.
+/// The job's own note comes before those about its compute.
 pub fn job_document(facts: &JobFacts<'_>, reasons: &[Reason], notes: Vec<String>) -> WhyDocument {
     let message = reasons.is_empty().then(|| facts.sentence());
     let own = facts.spec.properties.get(NOTE).cloned();

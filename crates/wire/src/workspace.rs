@@ -61,12 +61,12 @@ pub struct WorkspaceProperties {
     pub public_network_access: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed_network: Option<JsonText>,
-    /// Ours: what its owner should know although nothing is wrong.
+    /// Muster's own: what its owner should know although nothing is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// `created_by` is the name of the principal who made it, where it is known.
+/// `created_by` is the name of the principal who created it, if it is known.
 pub fn resource(
     workspace: &Workspace,
     base_url: &str,
@@ -104,7 +104,8 @@ pub fn resource(
     }
 }
 
-/// What clients were shown and send back, and what describes accounts of the cloud, which there are none of here.
+/// Properties that clients send back as they were shown, and properties that describe accounts in the cloud, which do
+/// not exist here.
 const HARMLESS: [&str; 29] = [
     "id",
     "name",
@@ -137,7 +138,7 @@ const HARMLESS: [&str; 29] = [
     "properties.workspaceId",
 ];
 
-/// What a workspace is to be.
+/// The requested properties of a workspace.
 pub fn parse_request(body: &[u8]) -> Result<WorkspacePatch, ArmError> {
     if body.is_empty() {
         return Ok(WorkspacePatch::default());
@@ -146,7 +147,7 @@ pub fn parse_request(body: &[u8]) -> Result<WorkspacePatch, ArmError> {
     wanted(&value)
 }
 
-/// What a workspace can be beside what is kept of it. Each is checked all the same, since a slip is no wish.
+/// Properties of a workspace that are not stored. They are checked anyway, to catch mistakes.
 fn check_words(root: &Field<'_>, properties: &Field<'_>) -> Result<(), ArmError> {
     let network = properties.get("managedNetwork")?;
     let words: [(Field<'_>, &[&str]); 6] = [
@@ -194,21 +195,21 @@ pub(crate) fn wanted(body: &Value) -> Result<WorkspacePatch, ArmError> {
     };
     let identities = root.get("identity")?.get("userAssignedIdentities")?;
     let mut ignored = reads.unread(body, &HARMLESS);
-    // Their names are all there is in it.
+    // The entries consist of nothing but their names.
     if identities.is_filled() {
         ignored.insert(identities.path.into());
     }
     Ok(WorkspacePatch { ignored, ..patch })
 }
 
-/// What it asks for and does not get.
+/// A note about requested properties that have no effect.
 fn note(about: &About) -> Option<String> {
     let network = about.managed_network.as_deref().and_then(|text| {
         let value: Value = serde_json::from_str(text).ok()?;
         let mode = value.get("isolationMode").and_then(Value::as_str).unwrap_or("Disabled");
         (!mode.eq_ignore_ascii_case("Disabled")).then(|| {
             format!(
-                "the managed network ({}) is kept but has no effect: whether nodes reach other machines is the \
+                "the managed network ({}) is stored but has no effect: internet access of nodes is configured with the \
                  server's setting egress",
                 shorten(mode)
             )
@@ -248,7 +249,7 @@ pub fn request_json(wanted: &WorkspacePatch) -> String {
     })
 }
 
-/// Clients expect a GUID; our ids are 64 bits, so its other half is zero.
+/// Clients expect a GUID; our ids have 64 bits, so the other half is zero.
 pub fn guid(id: WorkspaceId) -> String {
     format!("00000000-0000-0000-{:04x}-{:012x}", id.0 >> 48, id.0 & 0xffff_ffff_ffff)
 }

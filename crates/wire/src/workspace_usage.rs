@@ -1,4 +1,4 @@
-//! What a workspace has used of its limits, in the shape of Azure's lists of usages.
+//! How much of its limits a workspace has used, in the form of Azure's lists of usages.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,23 +10,23 @@ pub struct WorkspaceUsage {
     /// `Bytes` or `Count`.
     pub unit: String,
     pub current_value: u64,
-    /// -1: nothing is limited, or the row is a part of another one.
+    /// -1 if there is no limit, or if the row is a part of another one.
     pub limit: i64,
     pub name: UsageName,
 }
 
-/// Everything that is limited per workspace, and of the caller.
+/// Everything that is limited per workspace, and the caller's own limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkspaceFigures {
     pub stored_bytes: u64,
-    /// `None`: nothing is limited.
+    /// `None` if there is no limit.
     pub stored_bytes_max: Option<u64>,
     pub blob_bytes: u64,
     pub uncommitted_bytes: u64,
     pub log_bytes: u64,
     pub queued_jobs: u32,
     pub queued_jobs_max: Option<u32>,
-    /// Of the caller, in all workspaces.
+    /// The caller's waiting jobs in all workspaces.
     pub own_queued_jobs: u32,
     pub own_queued_jobs_max: Option<u32>,
 }
@@ -43,20 +43,20 @@ impl WorkspaceFigures {
             bytes("StoredBytes", "Stored bytes", self.stored_bytes, self.stored_bytes_max),
             bytes(
                 "BlobBytes",
-                "of these, blobs (holes of sparse ones count here)",
+                "of these, blobs (including the holes of sparse blobs)",
                 self.blob_bytes,
                 None,
             ),
             bytes(
                 "UncommittedBlockBytes",
-                "of these, uncommitted blocks of uploads that were not finished",
+                "of these, uncommitted blocks of unfinished uploads",
                 self.uncommitted_bytes,
                 None,
             ),
-            bytes("LogBytes", "of these, logs of jobs", self.log_bytes, None),
+            bytes("LogBytes", "of these, job logs", self.log_bytes, None),
             bytes(
                 "OtherBytes",
-                "of these, other files of jobs, and files that will be removed",
+                "of these, other job files, and files that will be deleted",
                 other,
                 None,
             ),
@@ -118,7 +118,7 @@ mod tests {
         ];
         let expected = expected.map(|(name, used, limit)| (name.to_owned(), used, limit));
         assert_eq!(shown(figures), expected);
-        // Holes of blobs take no space, so their lengths may exceed what is stored.
+        // Holes of blobs take no space, so the length of the blobs may exceed the stored bytes.
         let sparse = WorkspaceFigures { blob_bytes: 1_000, ..figures };
         assert_eq!(shown(sparse)[4], ("OtherBytes".to_owned(), 0, -1));
     }

@@ -1,4 +1,4 @@
-//! YAML that users write: job and compute files, conda specifications. One way to read it, with its bounds.
+//! YAML that users write: job and compute files, conda specifications. There is one reader, with limits.
 
 mod dump;
 pub mod tree;

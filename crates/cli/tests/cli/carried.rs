@@ -304,7 +304,7 @@ fn a_job_that_asks_to_fail_fails_and_says_of_what() {
         shown = site.text(&["job", "show", "-n", "once"]);
         shown.contains("Failed")
     });
-    assert!(shown.contains("was taken away") && shown.contains("\"node\""), "{shown}");
+    assert!(shown.contains("was evicted") && shown.contains("\"node\""), "{shown}");
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn files_that_cannot_be_kept_or_brought_fail_the_job_and_say_so() {
     let job = ["job", "create", "--compute", "cpu", "--command", command, "-n", "many"];
     assert_eq!(site.run(&job).code, 0);
     let shown = failed(&site, "many");
-    assert!(shown.contains("what it left is lost: 10001 files"), "{shown}");
+    assert!(shown.contains("its outputs could not be saved: 10001 files"), "{shown}");
     assert!(shown.contains("\"muster.failureClass\": \"data\""), "{shown}");
     let log = site.text(&["job", "stream", "-n", "many", "--attempt", "1"]);
     assert!(log.contains("muster: the files of this attempt are not saved: 10001 files"), "{log}");
@@ -365,7 +365,7 @@ fn files_that_cannot_be_kept_or_brought_fail_the_job_and_say_so() {
     fs::remove_dir_all(site.state().join("blobs")).expect("they are there");
     assert_eq!(site.run(&["compute", "update", "-n", "cpu", "--max-instances", "1"]).code, 0);
     let shown = failed(&site, "robbed");
-    assert!(shown.contains("could not be brought") && shown.contains("\"data\""), "{shown}");
+    assert!(shown.contains("could not be fetched") && shown.contains("\"data\""), "{shown}");
 }
 
 /// Talks to the server as a node does.

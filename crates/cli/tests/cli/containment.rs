@@ -90,7 +90,7 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
     // The size has 3.5 GiB.
     let bomb = "exec perl -e '@a = map { \"x\" x (64 << 20) } 1..128; print \"lived\\n\"'";
     let memory = ended(&site, "memory", bomb, &[]);
-    assert!(memory.contains("Failed") && memory.contains(", 3.5 GiB, and was ended"), "{memory}");
+    assert!(memory.contains("Failed") && memory.contains(", 3.5 GiB, and was killed"), "{memory}");
     assert_eq!(class(&site, "memory"), "user code");
     let forks = "exec perl -e 'for my $n (1..20000) { my $p = fork; \
                  if (!defined $p) { print \"refused after $n\\n\"; exit 3 } \
@@ -121,7 +121,7 @@ fn the_memory_and_cores_of_a_share_are_the_jobs_own() {
     let memory = ended(&site, "memory", bomb, &part);
     assert!(memory.contains("Failed"), "{memory}");
     assert!(
-        memory.contains(", 256 MiB, and was ended; use less, ask for more (--memory)"),
+        memory.contains(", 256 MiB, and was killed; use less memory, request more (--memory)"),
         "{memory}"
     );
     let go = works(&site).into_iter().map(|work| work.join("go"));
@@ -230,7 +230,7 @@ fn ends_with_all_that_it_started(site: &Site, more: &[&str]) {
         "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; sleep {deaf}' & sleep {deaf}; sleep {deaf}"
     );
     let shown = ended(site, "deaf", &command, &[&["--timeout", "1"], more].concat());
-    assert!(shown.contains("Failed") && shown.contains("its timeout had passed"), "{shown}");
+    assert!(shown.contains("Failed") && shown.contains("it exceeded its timeout"), "{shown}");
     assert_eq!(class(site, "deaf"), "user code");
     let command = format!(
         "setsid sh -c 'sleep {forker} & sleep {forker}' >/dev/null 2>&1 & sleep 0.2; echo gone"

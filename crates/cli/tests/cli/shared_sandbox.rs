@@ -75,7 +75,7 @@ fn they_end_whole_and_their_ends_are_told_apart() {
     assert!(site.text(&["job", "show", "-n", "code"]).contains("3"));
     site.run(&[&create[..], &["signal", "--command", "kill -SEGV $$"]].concat());
     let signal = site.text(&["job", "show", "-n", "signal"]);
-    assert!(signal.contains("ended by signal 11"), "{signal}");
+    assert!(signal.contains("killed by signal 11"), "{signal}");
 
     let stubborn = "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 0.04321; while :; do sleep 1.04321; done' & \
                     while :; do sleep 1.04321; done";

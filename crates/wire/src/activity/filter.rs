@@ -7,7 +7,7 @@ use crate::error::ArmError;
 use crate::odata::{self, Operator, Term, Value};
 use crate::timestamp;
 
-/// What somebody wants to see.
+/// The records that a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivityFilter {
     pub since: Wall,
@@ -44,7 +44,7 @@ const REMEDY: &str = "compare eventTimestamp with ge or le and a time, or resour
                       caller, status, correlationId or operations with eq and a 'text', joined by and";
 
 impl ActivityFilter {
-    /// Without a filter, everything.
+    /// Without a filter, every record matches.
     pub fn parse(text: Option<&str>) -> Result<ActivityFilter, ArmError> {
         let mut filter =
             ActivityFilter { since: Wall(0), until: Wall(u64::MAX), wanted: Vec::new() };
@@ -98,7 +98,7 @@ fn is_like(activity: &Activity, field: Field, value: &str) -> bool {
     match field {
         Field::Time => true,
         Field::ResourceGroup => same(super::home(&activity_request.scope).1),
-        // What happened to a thing includes what happened to what is in it.
+        // What happened to a resource includes what happened to the resources in it.
         Field::Resource => {
             let (wanted, found) = (value.trim_end_matches('/'), &*activity_request.resource);
             found.get(..wanted.len()).is_some_and(|head| head.eq_ignore_ascii_case(wanted))
@@ -169,7 +169,7 @@ mod tests {
             "eventTimestamp ge yesterday",
             "caller eq",
         ] {
-            let error = ActivityFilter::parse(Some(text)).expect_err("not understood");
+            let error = ActivityFilter::parse(Some(text)).expect_err("the filter is refused");
             assert_eq!((error.status, error.target()), (400, Some("$filter")), "{text}");
         }
     }

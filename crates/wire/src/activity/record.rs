@@ -1,4 +1,4 @@
-//! What an entity was, as text in a line of the log. Only the words that people know it by.
+//! The state of an entity as text in a record of the log, with only the properties that users know.
 
 use std::collections::BTreeMap;
 

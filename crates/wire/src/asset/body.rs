@@ -1,6 +1,6 @@
-//! What each kind is made of: read from a request, kept as text, shown in an answer.
+//! The content of each kind of asset: read from a request, stored as text, shown in a response.
 //!
-//! Equal content is equal text, so what clients spell in several ways is spelt in one here.
+//! Equal content has equal text, so alternative spellings of clients are converted to a single one here.
 
 use muster_core::model::{Asset, AssetKind, DataKind, WorkspaceKey};
 use serde::{Deserialize, Serialize};
@@ -11,16 +11,16 @@ use crate::error::ArmError;
 use crate::json::Field;
 use crate::{JsonText, Unreadable, from_json, to_json};
 
-/// Of an image, or of a file beside another.
+/// The limit for the name of an image, or of a file next to another.
 const NAME_BYTES_MAX: usize = 1_024;
 const WORD_BYTES_MAX: usize = 255;
 const REFERENCED_URIS_MAX: usize = 1_000;
 const DOCKERFILE: &str = "Dockerfile";
-/// What of a component's specification does not make it another component.
+/// The keys of a component's specification that may change without making it a different component.
 const FACE: [&str; 5] = ["display_name", "description", "tags", "$schema", "_source"];
-/// What clients copy into it of what they were answered: who made it, and where it is.
+/// Keys that clients copy into the specification from an earlier response: its creator and its location.
 const COPIED: [&str; 2] = ["id", "creation_context"];
-/// How Azure calls a model that is of no special type.
+/// Azure's name for a model of no special type.
 const CUSTOM_MODEL: &str = "custom_model";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,13 +38,13 @@ pub struct CodeBody {
     pub code_uri: String,
 }
 
-/// An image, or what one is built from; or packages alone.
+/// An image, or the files that one is built from, or packages alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvironmentBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// YAML, or JSON, as the client wrote it.
+    /// YAML or JSON, as the client wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conda_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,19 +89,19 @@ pub struct ModelBody {
     pub job_name: Option<String>,
 }
 
-/// The specification without its face.
+/// The specification without the keys in `FACE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComponentBody {
     pub spec: JsonText,
 }
 
 impl Body {
-    /// The body of a version that is kept.
+    /// The body of a stored version.
     pub fn of(asset: &Asset) -> Result<Body, Unreadable> {
         Body::parse_text(asset.kind, &asset.about.body)
     }
 
-    /// The same from its text.
+    /// The body of a version from its stored text.
     pub fn parse_text(kind: AssetKind, text: &str) -> Result<Body, Unreadable> {
         let text = text.as_bytes();
         Ok(match kind {
@@ -124,7 +124,7 @@ impl Body {
         .into()
     }
 
-    /// Also what may change of it.
+    /// Also returns the part that may change later.
     pub(super) fn parse(
         kind: AssetKind,
         key: &WorkspaceKey,
@@ -166,7 +166,7 @@ impl Body {
             Body::Model(body) => {
                 properties.model_uri = Some(body.model_uri);
                 properties.model_type = Some(body.model_type);
-                // Clients look into it without asking whether it is there.
+                // Clients access it without checking that it is present.
                 properties.flavors = Some(body.flavors.unwrap_or_else(JsonText::empty_object));
                 properties.job_name = body.job_name;
                 properties.stage =
@@ -178,7 +178,7 @@ impl Body {
 }
 
 impl ComponentBody {
-    /// With its name and version, unless it says them itself.
+    /// Adds the name and the version, unless the specification already has them.
     pub(super) fn kept_as(self, name: &str, version: &str) -> ComponentBody {
         let Ok(Value::Object(mut spec)) = serde_json::from_str(self.spec.as_str()) else {
             return self;
@@ -192,7 +192,7 @@ impl ComponentBody {
         JsonText::new(&Value::Object(spec).to_string()).map_or(self, |spec| ComponentBody { spec })
     }
 
-    /// The specification as it was given.
+    /// The specification as it was submitted.
     pub fn whole(self, metadata: Option<&str>) -> JsonText {
         let object = |text: &str| match serde_json::from_str(text) {
             Ok(Value::Object(map)) => map,
@@ -205,7 +205,7 @@ impl ComponentBody {
     }
 }
 
-/// What an output of a job is made of as an asset. `uri` is spelt as [`AssetLocation::to_uri`] does.
+/// The asset that is registered from an output of a job. `uri` is spelt as [`AssetLocation::to_uri`] does.
 pub fn of_output(kind: DataKind, uri: String, job: &str) -> Body {
     let data = |data_type| {
         let data_uri = uri.clone();
@@ -226,21 +226,21 @@ pub fn of_output(kind: DataKind, uri: String, job: &str) -> Body {
     }
 }
 
-/// Where its files are, in the one spelling that is kept.
+/// The location of the files, in the spelling that is stored.
 fn place(key: &WorkspaceKey, field: &Field<'_>) -> Result<String, ArmError> {
     let text = field.string()?.filter(|text| !text.is_empty());
-    let text = text.ok_or_else(|| field.missing("say where its files are"))?;
+    let text = text.ok_or_else(|| field.missing("give the location of its files"))?;
     let place = AssetLocation::parse(text, key);
     let place = place.map_err(|why| field.invalid(format!("{}: {why}", field.path)))?;
     Ok(place.to_uri(key))
 }
 
-/// Something short and on one line, if it is there and not empty.
+/// A short text on one line, if it is present and not empty.
 fn word(field: &Field<'_>) -> Result<Option<String>, ArmError> {
     let Some(text) = field.string()?.filter(|text| !text.is_empty()) else { return Ok(None) };
     if text.len() > WORD_BYTES_MAX || text.chars().any(char::is_control) {
         let message = format!(
-            "{} has {} bytes; give one line of {WORD_BYTES_MAX} at most",
+            "{} has {} bytes; give a single line of at most {WORD_BYTES_MAX} bytes",
             field.path,
             text.len()
         );
@@ -249,7 +249,7 @@ fn word(field: &Field<'_>) -> Result<Option<String>, ArmError> {
     Ok(Some(text.to_owned()))
 }
 
-/// An object that has something in it.
+/// An object that is not empty.
 fn object(field: &Field<'_>) -> Result<Option<JsonText>, ArmError> {
     field.entries()?;
     let filled = field.value().filter(|_| field.is_filled());
@@ -268,7 +268,7 @@ fn environment(key: &WorkspaceKey, properties: &Field<'_>) -> Result<Environment
             || image.chars().any(|c| c.is_control() || c.is_whitespace()))
     {
         let message = format!(
-            "{} is no name of an image: 1 to {NAME_BYTES_MAX} bytes without spaces",
+            "{} is not the name of an image; give 1 to {NAME_BYTES_MAX} bytes without spaces",
             at.path
         );
         return Err(at.invalid(message));
@@ -284,12 +284,12 @@ fn environment(key: &WorkspaceKey, properties: &Field<'_>) -> Result<Environment
         }),
     };
     if build.is_some() && image.is_some() {
-        let message =
-            "an environment is an image or is built from a context, not both; leave one out";
+        let message = "an environment has either an image or a build context, not both; leave one of them out";
         return Err(at.invalid(message.to_owned()));
     }
     if build.is_none() && image.is_none() && conda_file.is_none() {
-        let message = "an environment needs an image, a build context or a conda file; give one";
+        let message =
+            "an environment needs an image, a build context or a conda file; give one of them";
         return Err(properties.invalid(message.to_owned()));
     }
     Ok(EnvironmentBody {
@@ -300,7 +300,7 @@ fn environment(key: &WorkspaceKey, properties: &Field<'_>) -> Result<Environment
     })
 }
 
-/// Within the context, and nowhere else.
+/// The path of the Dockerfile, which must be inside the context.
 fn dockerfile(field: &Field<'_>) -> Result<String, ArmError> {
     let path = word(field)?.unwrap_or_else(|| DOCKERFILE.to_owned());
     let path = path.strip_prefix("./").unwrap_or(&path);
@@ -339,7 +339,7 @@ fn data(key: &WorkspaceKey, properties: &Field<'_>) -> Result<DataBody, ArmError
     Ok(DataBody { data_uri, data_type, referenced_uris })
 }
 
-/// What a table names: beside itself, or anywhere.
+/// A file that a table references: a path relative to the table, or any location.
 fn referenced_uri(key: &WorkspaceKey, field: &Field<'_>) -> Result<String, ArmError> {
     let text = field.string()?.unwrap_or("");
     let is_short = text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
@@ -349,7 +349,7 @@ fn referenced_uri(key: &WorkspaceKey, field: &Field<'_>) -> Result<String, ArmEr
     }
 }
 
-/// A path that stays in the folder that it begins in. An address is none.
+/// Whether a path stays inside the folder in which it starts. A URL is not such a path.
 fn is_inside(path: &str) -> bool {
     let is_part = |part: &str| !matches!(part, "" | "." | ".." | "~");
     !path.contains([':', '\\', '%']) && path.split('/').all(is_part)
@@ -378,9 +378,9 @@ fn model(key: &WorkspaceKey, properties: &Field<'_>) -> Result<ModelBody, ArmErr
 fn component(field: &Field<'_>) -> Result<(Body, Option<Box<str>>), ArmError> {
     field.entries()?;
     let Some(Value::Object(whole)) = field.value().filter(|_| field.is_filled()) else {
-        return Err(field.missing("it is what the component does"));
+        return Err(field.missing("give the specification of the component"));
     };
-    // What a component does depends on it, so it must be a word.
+    // The type decides what the component does, so it must be a plain word.
     word(&field.get("type")?)?;
     let (metadata, spec): (Map<_, _>, Map<_, _>) = whole
         .iter()
@@ -388,7 +388,7 @@ fn component(field: &Field<'_>) -> Result<(Body, Option<Box<str>>), ArmError> {
         .map(|(key, value)| (key.clone(), value.clone()))
         .partition(|(key, _)| FACE.contains(&key.as_str()));
     let spec = JsonText::new(&Value::Object(spec).to_string());
-    let spec = spec.ok_or_else(|| field.missing("it is what the component does"))?;
+    let spec = spec.ok_or_else(|| field.missing("give the specification of the component"))?;
     let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
     let metadata = metadata.map(|metadata| Value::Object(metadata).to_string().into());
     Ok((Body::Component(ComponentBody { spec }), metadata))

@@ -1,4 +1,4 @@
-//! Where the files of an asset, or of a job's input, are.
+//! The location of the files of an asset or of a job's input.
 
 use muster_core::model::{WorkspaceKey, check_job_name, check_path_name};
 
@@ -7,20 +7,20 @@ use crate::path::unescape;
 
 const BYTES_MAX: usize = 4_096;
 const NAME_BYTES_MAX: usize = 255;
-/// What a job leaves besides its named outputs.
+/// The files that a job leaves besides its named outputs.
 const ARTIFACTS: &str = "artifacts";
-/// Schemes of places that are not ours to look into.
+/// Schemes of locations outside this server.
 const FOREIGN: [&str; 7] =
     ["https://", "http://", "abfss://", "abfs://", "wasbs://", "wasb://", "adl://"];
 
-/// A place that a client can name.
+/// A location that a client can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssetLocation {
-    /// In a datastore of the workspace.
+    /// A path in a datastore of the workspace.
     Datastore { datastore: Box<str>, path: Box<str> },
-    /// What a job of the workspace left.
+    /// A path in an output of a job of the workspace.
     JobOutput { job: Box<str>, output: Box<str>, path: Box<str> },
-    /// Anywhere, also in our own storage.
+    /// Any URL, which may also be in this server's storage.
     Url(Box<str>),
 }
 
@@ -28,28 +28,28 @@ pub enum AssetLocation {
 pub enum BadLocation {
     #[error("it has {got} bytes; at most {BYTES_MAX} are allowed")]
     TooLong { got: usize },
-    #[error("it has a control character in it; remove it")]
+    #[error("it contains a control character; remove it")]
     Control,
     #[error(
-        "'{text}' is a path on your own machine; give an address, or let the client upload it: \
+        "'{text}' is a path on your own machine; give a URL, or let the client upload it: \
          azureml://datastores/NAME/paths/PATH or https://…"
     )]
     Local { text: String },
-    #[error("'{text}' has a part that is '.' or '..'; write the path without")]
+    #[error("'{text}' contains '.' or '..' as a part of the path; write the path without it")]
     Dots { text: String },
     #[error(
-        "'{text}' is no address of files; give azureml://datastores/NAME/paths/PATH, azureml://jobs/NAME/outputs/NAME \
-         or an address with https, abfss or wasbs"
+        "'{text}' is not the location of files; give azureml://datastores/NAME/paths/PATH, azureml://jobs/NAME/outputs/NAME \
+         or an https, abfss or wasbs URL"
     )]
     Unknown { text: String },
     #[error(
-        "'{text}' is in another workspace; name a datastore of this one, or an address with https"
+        "'{text}' is in another workspace; name a datastore of this workspace, or give an https URL"
     )]
     Elsewhere { text: String },
 }
 
 impl AssetLocation {
-    /// `key` is the workspace where somebody says this.
+    /// `key` is the workspace of the request.
     pub fn parse(text: &str, key: &WorkspaceKey) -> Result<AssetLocation, BadLocation> {
         if text.len() > BYTES_MAX {
             return Err(BadLocation::TooLong { got: text.len() });
@@ -79,7 +79,7 @@ impl AssetLocation {
         Ok(place)
     }
 
-    /// The one spelling that is kept and shown, as Azure answers with.
+    /// The spelling that is stored and shown; it is the one that Azure responds with.
     pub fn to_uri(&self, key: &WorkspaceKey) -> String {
         match self {
             AssetLocation::Url(url) => url.to_string(),
@@ -99,14 +99,14 @@ impl AssetLocation {
     fn parts(&self) -> impl Iterator<Item = &str> {
         let path = match self {
             AssetLocation::Datastore { path, .. } | AssetLocation::JobOutput { path, .. } => path,
-            // What follows a question mark is no path.
+            // The path ends at a question mark or a hash sign.
             AssetLocation::Url(url) => url.split(['?', '#']).next().unwrap_or(url),
         };
         path.split(['/', '\\'])
     }
 }
 
-/// The scheme that it begins with, in small letters, and the rest. Without one that is known it is empty.
+/// The scheme in lower case, and the rest. The scheme is empty unless it is a known one.
 fn scheme(text: &str) -> (&'static str, &str) {
     let known = FOREIGN.into_iter().chain(["azureml://", "runs:/"]);
     let is_it = |scheme: &&str| {
@@ -115,7 +115,7 @@ fn scheme(text: &str) -> (&'static str, &str) {
     known.into_iter().find(is_it).map_or(("", text), |scheme| (scheme, &text[scheme.len()..]))
 }
 
-/// `..` as it stands, and as whoever decodes it later would see it.
+/// Whether the part is `..`, either as written or after decoding.
 fn is_dots(part: &str) -> bool {
     let decoded = unescape(part);
     [Some(part.as_bytes().to_vec()), decoded].into_iter().flatten().any(|part| {
@@ -123,14 +123,14 @@ fn is_dots(part: &str) -> bool {
     })
 }
 
-/// Neither a scheme nor a reference.
+/// Whether the text has neither a scheme nor the form of a reference.
 fn is_local(text: &str) -> bool {
     let is_drive = text.as_bytes().get(1) == Some(&b':');
     let is_file = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"));
     is_drive || is_file || !text.contains(':')
 }
 
-/// A host, and no password before it.
+/// Whether the text has a host and no password before it.
 fn is_url(rest: &str) -> bool {
     let host = rest.split(['/', '?', '#']).next().unwrap_or("");
     let (user, host) = host.rsplit_once('@').unwrap_or(("", host));

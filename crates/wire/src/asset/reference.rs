@@ -1,4 +1,4 @@
-//! How a job, a component or a client names an asset, in every form that they write.
+//! How a job, a component or a client refers to an asset, in every form that clients write.
 
 use muster_core::model::{AssetKind, WorkspaceKey};
 
@@ -9,29 +9,29 @@ use crate::path::{asset_kind_of, asset_word, parse_id, strip_prefix};
 const BYTES_MAX: usize = 4_096;
 const LATEST: &str = "latest";
 const DEFAULT_VERSION: &str = "azureml_default";
-/// Names that belong to environments that come with the service.
+/// The prefix that is reserved for the environments that come with Muster.
 const CURATED_PREFIX: &str = "AzureML-";
 
-/// An asset that is meant. Whether it is there is for others to see.
+/// A reference to an asset, which may not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference {
-    /// One of the workspace.
+    /// An asset of the workspace.
     Workspace { kind: AssetKind, name: Box<str>, which: Which },
-    /// One that is shared between workspaces.
+    /// An asset of a registry, which workspaces share.
     Registry { registry: Box<str>, kind: AssetKind, name: Box<str>, which: Which },
-    /// An environment that comes with the service.
+    /// An environment that comes with Muster.
     Curated { name: Box<str>, which: Which },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
     Version(Box<str>),
-    /// The newest that is not in the archive.
+    /// The newest version that is not archived.
     Latest,
 }
 
 impl Which {
-    /// `azureml_default` is how clients ask for a component without saying which.
+    /// Clients write `azureml_default` to ask for a component without naming a version.
     pub fn of_version(kind: AssetKind, version: &str) -> Which {
         match is_default_version(kind, version) {
             true => Which::Latest,
@@ -40,7 +40,7 @@ impl Which {
     }
 }
 
-/// Whether a version is a word for another one, and so nobody's own.
+/// Whether this is a placeholder for another version, so that no asset can have it.
 pub fn is_default_version(kind: AssetKind, version: &str) -> bool {
     kind == AssetKind::Component && version.eq_ignore_ascii_case(DEFAULT_VERSION)
 }
@@ -49,30 +49,30 @@ pub fn is_default_version(kind: AssetKind, version: &str) -> bool {
 pub enum BadReference {
     #[error("the reference has {got} bytes; at most {BYTES_MAX} are allowed")]
     TooLong { got: usize },
-    #[error("the reference is empty or has a control character in it; give azureml:NAME:VERSION")]
+    #[error("the reference is empty or contains a control character; give azureml:NAME:VERSION")]
     Empty,
     #[error("'{name}' names no version; write {name}:VERSION or {name}@latest")]
     NoVersion { name: String },
-    #[error("'{text}' has the label '{label}'; only 'latest' is one")]
+    #[error("'{text}' has the label '{label}'; the only label is 'latest'")]
     Label { text: String, label: String },
-    #[error("'{text}' is in another workspace; assets are used in the workspace that they are in")]
+    #[error("'{text}' is in another workspace; assets can be used only in their own workspace")]
     Elsewhere { text: String },
-    #[error("'{text}' names {found}; {wanted} is wanted here")]
+    #[error("'{text}' refers to {found}, but {wanted} are expected here")]
     OtherKind { text: String, found: &'static str, wanted: &'static str },
     #[error(
-        "'{text}' is no reference; give azureml:NAME:VERSION, azureml:NAME@latest or the id of a version"
+        "'{text}' is not a reference; give azureml:NAME:VERSION, azureml:NAME@latest or the id of a version"
     )]
     Unknown { text: String },
 }
 
 impl BadReference {
-    /// As the refusal of a property.
+    /// The error for the property that has the reference.
     pub fn at(&self, target: &str) -> ArmError {
         ArmError::invalid_property(target, format!("{target}: {self}"))
     }
 }
 
-/// Whether a name is kept for environments that come with the service.
+/// Whether a name is reserved for the environments that come with Muster.
 pub fn is_curated(kind: AssetKind, name: &str) -> bool {
     let start = name.get(..CURATED_PREFIX.len());
     kind == AssetKind::Environment
@@ -80,7 +80,7 @@ pub fn is_curated(kind: AssetKind, name: &str) -> bool {
 }
 
 impl Reference {
-    /// `kind` is what is wanted, `workspace` where somebody says it.
+    /// `kind` is the kind that is expected, and `workspace` the workspace of the request.
     pub fn parse(
         kind: AssetKind,
         text: &str,
@@ -109,7 +109,7 @@ impl Reference {
         Ok(in_workspace(kind, name, which))
     }
 
-    /// As a message names it.
+    /// The reference as messages show it.
     pub fn name(&self) -> &str {
         match self {
             Reference::Workspace { name, .. }
@@ -126,7 +126,7 @@ fn in_workspace(kind: AssetKind, name: &str, which: Which) -> Reference {
     }
 }
 
-/// `NAME:VERSION` or `NAME@LABEL`. A version may have colons of its own.
+/// `NAME:VERSION` or `NAME@LABEL`. A version may contain colons itself.
 fn short<'t>(kind: AssetKind, text: &str, bare: &'t str) -> Result<(&'t str, Which), BadReference> {
     let no_version = || BadReference::NoVersion { name: shorten(bare) };
     let (name, which) = match bare.find([':', '@']) {
@@ -149,7 +149,7 @@ fn label(text: &str, label: &str) -> Result<Which, BadReference> {
     }
 }
 
-/// `azureml://registries/…` or the long form of a workspace's own.
+/// `azureml://registries/…` or the long form of a reference to this workspace.
 fn of_address(
     kind: AssetKind,
     text: &str,
@@ -177,7 +177,7 @@ fn of_address(
     }
 }
 
-/// What follows a workspace.
+/// The part after the workspace.
 fn of_parts(
     kind: AssetKind,
     text: &str,

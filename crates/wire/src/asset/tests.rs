@@ -29,7 +29,7 @@ fn kept(kind: AssetKind, wanted: VersionRequest) -> Asset {
     }
 }
 
-/// What a client sees of what it has put.
+/// The response that a client gets for what it has put.
 fn shown(kind: AssetKind, properties: Value) -> Value {
     let asset = kept(kind, parse(kind, properties).unwrap());
     let text = crate::to_json(&resource(&key(), &asset).unwrap());
@@ -144,7 +144,7 @@ fn other_spellings_of_the_same_are_the_same() {
     let two =
         br#"{"properties":{"componentSpec":{"id":"/x","creation_context":{},"a":{"y":2,"x":1},"type":"command","_source":"B"}}}"#;
     let of = |text: &[u8]| parse_request(AssetKind::Component, &key(), text).unwrap().spec;
-    assert_eq!(of(one).body, of(two).body, "whatever the order");
+    assert_eq!(of(one).body, of(two).body, "the order does not matter");
     assert_ne!(of(one).metadata, of(two).metadata);
     let build = json!({"build": {"contextUri": "https://h/c/src/"}});
     let named =
@@ -205,7 +205,7 @@ fn what_is_no_asset_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_place_is_an_address_and_stays_where_it_says() {
+fn a_location_is_a_url_without_dot_segments() {
     let uri = |text: &str| AssetLocation::parse(text, &key()).map(|place| place.to_uri(&key()));
     let same = [
         "https://h/c/x?sig=../a",
@@ -301,12 +301,12 @@ fn a_bad_reference_says_what_is_wrong_with_it() {
         ("myenv", "myenv@latest"),
         ("myenv:", "names no version"),
         ("myenv@prod", "only 'latest'"),
-        (":3", "no reference"),
-        ("a/b:3", "no reference"),
-        ("/subscriptions/s", "no reference"),
-        ("azureml://locations/l/workspaces/w/environments/e/versions/1", "no reference"),
+        (":3", "not a reference"),
+        ("a/b:3", "not a reference"),
+        ("/subscriptions/s", "not a reference"),
+        ("azureml://locations/l/workspaces/w/environments/e/versions/1", "not a reference"),
         ("azureml://registries/azureml/environments/e", "names no version"),
-        ("azureml://registries/azureml/models/e/versions/1", "environments is wanted"),
+        ("azureml://registries/azureml/models/e/versions/1", "environments are expected"),
     ];
     for (text, says) in cases {
         let refused = Reference::parse(AssetKind::Environment, text, &key()).unwrap_err();
@@ -331,12 +331,16 @@ fn lists_are_asked_for_in_azures_words() {
 }
 
 #[test]
-fn a_component_says_the_version_that_it_is_kept_under() {
+fn a_component_contains_the_version_that_it_is_stored_under() {
     let spec = json!({"componentSpec": {"type": "command", "command": "true", "version": null}});
     let wanted = parse(AssetKind::Component, spec).unwrap();
     let made = wanted.kept_as(AssetKind::Component, "hello", "3");
     let again = parse(AssetKind::Component, json!({"componentSpec": from_str(&made.spec.body)}));
-    assert_eq!(again.unwrap().spec.body, made.spec.body, "what is shown can be sent again");
+    assert_eq!(
+        again.unwrap().spec.body,
+        made.spec.body,
+        "a response can be sent back as a request"
+    );
     let said: Value = from_str(&made.spec.body);
     assert_eq!((&said["name"], &said["version"]), (&json!("hello"), &json!("3")));
     let own = json!({"componentSpec": {"type": "command", "name": "mine", "version": "7"}});

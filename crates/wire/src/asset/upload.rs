@@ -1,8 +1,8 @@
-//! Where a client is to put the files of a version.
+//! Where a client uploads the files of a version.
 
 use serde::{Deserialize, Serialize};
 
-/// Where to put the files of a version.
+/// Where to upload the files of a version.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingUpload {
@@ -26,7 +26,7 @@ pub struct SasCredential {
     pub sas_uri: String,
 }
 
-/// `blob_uri` is the address of a container, `sas` the query that opens it.
+/// `blob_uri` is the URL of a container, and `sas` the query that gives access to it.
 pub fn pending(id: &str, blob_uri: &str, sas: &str) -> PendingUpload {
     PendingUpload {
         pending_upload_id: id.to_owned(),

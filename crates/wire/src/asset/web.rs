@@ -1,12 +1,13 @@
-//! Addresses of data elsewhere: what of it a node can fetch over the web, with nobody's credentials.
+//! URLs of data outside this server: which of them a node can download without credentials.
 
 use muster_core::model::{DataKind, Source, WebSource};
 
-/// What Azure's accounts are called on the web: of blobs, and of Data Lake Storage, which are the same blobs.
+/// The parts of host names by which Azure's accounts are recognised: blobs, and Data Lake Storage, which serves the
+/// same blobs.
 const BLOBS: &str = ".blob.core.";
 const LAKE: &str = ".dfs.core.";
 
-/// An address with `wasbs` or `abfss`: `wasbs://CONTAINER@HOST/PATH`.
+/// A URL with `wasbs` or `abfss`: `wasbs://CONTAINER@HOST/PATH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StorageAddress<'a> {
     pub container: &'a str,
@@ -26,9 +27,9 @@ impl<'a> StorageAddress<'a> {
     }
 }
 
-/// How a node fetches what is at an address elsewhere. An error is in words, for whoever submits.
+/// How a node fetches the data at a URL outside this server. The error is a message for the submitter.
 pub fn source_elsewhere(url: &str, kind: DataKind) -> Result<Source, String> {
-    // A model is a file or a folder: the address says which.
+    // A model is a file or a folder; the URL shows which.
     let is_folder = match kind {
         DataKind::UriFile => false,
         DataKind::CustomModel => url.ends_with('/'),
@@ -38,24 +39,24 @@ pub fn source_elsewhere(url: &str, kind: DataKind) -> Result<Source, String> {
     };
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
     match scheme.as_str() {
-        "adl" => Err("Azure has ended Data Lake Storage Gen1 (adl://), so nothing can be read there; copy the data to a \
-                      datastore of this server, or give an address with abfss or https"
+        "adl" => Err("Azure has retired Data Lake Storage Gen1 (adl://), so it can no longer be read; copy the data to a \
+                      datastore of this server, or give an abfss or https URL"
             .to_owned()),
         "https" | "http" if !is_folder => Ok(Source::Web(WebSource { url: url.into(), is_folder })),
         "https" | "http" => match container_of(url) {
             Some(_) => Ok(Source::Web(WebSource { url: url.into(), is_folder })),
-            None => Err("only the files of a public blob container can be listed, as in \
-                         https://ACCOUNT.blob.core.windows.net/CONTAINER/FOLDER, and elsewhere an address is one file; give \
+            None => Err("a folder can only be listed in a public blob container, as in \
+                         https://ACCOUNT.blob.core.windows.net/CONTAINER/FOLDER, and any other URL is a single file; give \
                          type uri_file, or put the folder into a datastore of this server"
                 .to_owned()),
         },
         _ => {
             let address = StorageAddress::parse(url).ok_or_else(|| {
-                format!("write it as {scheme}://CONTAINER@ACCOUNT.blob.core.windows.net/PATH")
+                format!("write the URL as {scheme}://CONTAINER@ACCOUNT.blob.core.windows.net/PATH")
             })?;
             let host = blob_host(address.host).ok_or_else(|| {
                 format!(
-                    "{} is neither this server's storage nor an account of Azure's (ACCOUNT.blob.core.windows.net or \
+                    "{} is neither this server's storage nor an Azure account (ACCOUNT.blob.core.windows.net or \
                      ACCOUNT.dfs.core.windows.net); put the data into a datastore of this server",
                     address.host
                 )
@@ -66,7 +67,7 @@ pub fn source_elsewhere(url: &str, kind: DataKind) -> Result<Source, String> {
     }
 }
 
-/// Where an account's blobs are, whichever of its two names is given.
+/// The host that serves an account's blobs, for either of its two host names.
 fn blob_host(host: &str) -> Option<String> {
     let host = host.to_ascii_lowercase();
     let is_account = |(account, suffix): &(&str, &str)| !account.is_empty() && !suffix.is_empty();
@@ -78,7 +79,7 @@ fn blob_host(host: &str) -> Option<String> {
         .map(|(account, suffix)| format!("{account}{BLOBS}{suffix}"))
 }
 
-/// The container of an address in one of Azure's accounts, and the path below it.
+/// The container of a URL in one of Azure's accounts, and the path in it.
 pub fn container_of(url: &str) -> Option<(&str, &str)> {
     let (_, rest) = url.split_once("://")?;
     let rest = rest.split(['?', '#']).next().unwrap_or(rest);

@@ -1,7 +1,7 @@
-//! Which container and which blob a path means.
+//! The container and the blob that a path refers to.
 //!
-//! `/ACCOUNT.blob.SUFFIX/CONTAINER/NAME`, as clients make it from an account, and `/CONTAINER/NAME`, as they make it from
-//! that address and a path. No container has a dot in its name, so the two are never mixed up.
+//! Clients build `/ACCOUNT.blob.SUFFIX/CONTAINER/NAME` from an account, and `/CONTAINER/NAME` from that URL and a path.
+//! No container has a dot in its name, so the two forms cannot be confused.
 
 use super::StorageError;
 use super::query::decode;
@@ -9,7 +9,7 @@ use super::query::decode;
 /// In characters, as Azure counts.
 pub const NAME_CHARS_MAX: usize = 1_024;
 
-/// A name of four-byte characters, every byte percent-encoded, and an account.
+/// The longest name in four-byte characters, with every byte percent-encoded, and an account.
 const PATH_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Address {
     pub fn parse(path: &str) -> Result<Address, StorageError> {
         if path.len() > PATH_BYTES_MAX {
             let message =
-                format!("the path has {} bytes; it may have {PATH_BYTES_MAX}", path.len());
+                format!("the path has {} bytes; at most {PATH_BYTES_MAX} are allowed", path.len());
             return Err(StorageError::invalid_uri(message));
         }
         let rest = path.strip_prefix('/').unwrap_or(path);
@@ -33,7 +33,7 @@ impl Address {
             Some((container, name)) => (container, Some(name)),
             None => (rest, None),
         };
-        // Whatever is no container's name is no container: there is nothing to say about it.
+        // No container can have such a name, so the answer is the usual one for a missing container.
         if !is_container_name(container) {
             return Err(StorageError::no_container());
         }
@@ -54,7 +54,7 @@ fn is_account(segment: &str) -> bool {
         .is_some_and(|(account, suffix)| !account.is_empty() && !suffix.is_empty())
 }
 
-/// 3 to 63 small letters, digits and single hyphens between them.
+/// Whether the name is 3 to 63 lower-case letters, digits and single hyphens between them.
 pub fn is_container_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (3..=63).contains(&name.len())

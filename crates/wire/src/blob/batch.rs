@@ -1,35 +1,35 @@
-//! Many deletes in one request, as Azure's clients send them: `multipart/mixed`, with a whole request in every part.
+//! Many deletes in one request, as Azure's clients send them: `multipart/mixed`, with a complete request in every part.
 
 use super::StorageError;
 
-/// Requests in one batch, as with Azure.
+/// The most requests in a batch, as in Azure.
 pub const BATCH_PARTS_MAX: usize = 256;
-/// More than they can take.
+/// More than that many requests need.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// One request of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPart<'b> {
-    /// As it was sent; the answer has the same.
+    /// The id as it was sent; the response repeats it.
     pub id: Option<&'b str>,
     pub method: &'b str,
-    /// Path and query, with a slash in front.
+    /// Path and query, starting with a slash.
     pub target: &'b str,
     pub headers: Vec<(&'b str, &'b str)>,
 }
 
-/// How the answer to one of them begins.
+/// The head of the response to one request of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchAnswer {
     pub id: Option<String>,
     pub status: u16,
-    /// In words that clients show.
+    /// The reason phrase that clients show.
     pub reason: String,
-    /// Azure's, if it was refused.
+    /// Azure's error code, if the request was refused.
     pub code: Option<String>,
 }
 
-/// What stands between the parts, from the request's `Content-Type`.
+/// The boundary between the parts, from the request's `Content-Type`.
 fn boundary(content_type: &str) -> Option<&str> {
     let (kind, rest) = content_type.split_once(';')?;
     if !kind.trim().eq_ignore_ascii_case("multipart/mixed") {
@@ -47,11 +47,11 @@ pub fn parse_batch<'b>(
 ) -> Result<Vec<BatchPart<'b>>, StorageError> {
     let bad = |why: &str| StorageError::new(400, "InvalidInput", format!("the batch {why}"));
     let boundary = boundary(content_type)
-        .ok_or_else(|| bad("is not multipart/mixed with a boundary; send it so"))?;
+        .ok_or_else(|| bad("is not multipart/mixed with a boundary; send it in that form"))?;
     let body = std::str::from_utf8(body).map_err(|_| bad("is not UTF-8; encode its names"))?;
     let mark = format!("--{boundary}");
     let mut rest = body.split(mark.as_str());
-    // What stands before the first boundary is for nobody.
+    // The text before the first boundary has no meaning.
     rest.next();
     let mut parts = Vec::new();
     for part in rest {
@@ -60,12 +60,12 @@ pub fn parse_batch<'b>(
         }
         if parts.len() == BATCH_PARTS_MAX {
             return Err(bad(&format!(
-                "has more than {BATCH_PARTS_MAX} requests, the most there may be; send several"
+                "has more than {BATCH_PARTS_MAX} requests, which is the limit; send several batches"
             )));
         }
-        parts.push(parse_part(part).ok_or_else(|| bad("has a part that is no request"))?);
+        parts.push(parse_part(part).ok_or_else(|| bad("has a part that is not a request"))?);
     }
-    Err(bad("has no end; send all of it"))
+    Err(bad("is incomplete; send all of it"))
 }
 
 fn parse_part(part: &str) -> Option<BatchPart<'_>> {
@@ -87,7 +87,7 @@ fn parse_part(part: &str) -> Option<BatchPart<'_>> {
     Some(BatchPart { id, method, target, headers: headers.collect::<Option<_>>()? })
 }
 
-/// The answers, one part each, and what stands between them.
+/// The responses, one part each, and the boundary between them.
 pub fn batch_answer(boundary: &str, answers: &[BatchAnswer]) -> String {
     let mut text = String::new();
     for answer in answers {
@@ -134,7 +134,7 @@ mod tests {
     fn what_is_no_batch_is_refused() {
         let good = part(0, "DELETE /c/d HTTP/1.1");
         let refused = |kind: &str, text: &str| parse_batch(kind, text.as_bytes()).is_err();
-        assert!(refused(KIND, &good), "it has no end");
+        assert!(refused(KIND, &good), "the batch is incomplete");
         let end = "--batch_1--";
         assert!(refused("text/plain", &(good.clone() + end)));
         assert!(refused("multipart/mixed", &(good.clone() + end)));

@@ -1,4 +1,4 @@
-//! What a client of the blob storage writes and reads: addresses, lists of blocks, lists of blobs, errors.
+//! What a client of the blob storage writes and reads: URLs, block lists, lists of blobs, errors.
 
 use quick_xml::Reader;
 use quick_xml::escape::unescape;
@@ -6,23 +6,23 @@ use quick_xml::events::Event;
 
 use crate::path::{encode_text, unescape as percent_decoded};
 
-/// Of one page of a list; the server sends five thousand names at most.
+/// The limit for one page of a list; the server sends at most five thousand names.
 pub const LIST_BYTES_MAX: usize = 32 << 20;
 
-/// A blob, as a list names it.
+/// A blob as an entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
     pub bytes: u64,
 }
 
-/// `CONTAINER/NAME?QUERY&SAS`. The slashes of a name stay.
+/// `CONTAINER/NAME?QUERY&SAS`. The slashes of a name are kept.
 pub fn blob_url(container: &str, name: &str, query: &[(&str, &str)], sas: &str) -> String {
     let name: Vec<String> = name.split('/').map(encode_text).collect();
     with_query(&format!("{container}/{}", name.join("/")), query, sas)
 }
 
-/// A page of what is in a container below a prefix.
+/// The URL of a page of the blobs in a container whose names start with a prefix.
 pub fn list_url(container: &str, prefix: &str, marker: &str, sas: &str) -> String {
     let mut query = vec![("restype", "container"), ("comp", "list"), ("prefix", prefix)];
     if !marker.is_empty() {
@@ -40,13 +40,13 @@ fn with_query(path: &str, query: &[(&str, &str)], sas: &str) -> String {
     }
 }
 
-/// The body that puts these blocks together.
+/// The body that commits a blob from these blocks.
 pub fn block_list_request(ids: &[String]) -> String {
     let blocks: String = ids.iter().map(|id| format!("<Latest>{id}</Latest>")).collect();
     format!("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>{blocks}</BlockList>")
 }
 
-/// A page of a list, and where the next one begins, if there is one. `None` is no such page.
+/// A page of a list, and the marker of the next one, if there is one. `None` if the text is not such a page.
 pub fn parse_page(text: &[u8]) -> Option<(Vec<Entry>, Option<String>)> {
     let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= LIST_BYTES_MAX)?;
     let mut reader = Reader::from_str(text);
@@ -89,7 +89,7 @@ pub fn parse_page(text: &[u8]) -> Option<(Vec<Entry>, Option<String>)> {
     }
 }
 
-/// The code and the words of an error, if it is one of the blob storage.
+/// The code and the message of an error of the blob storage, if the text is one.
 pub fn parse_error(text: &[u8]) -> Option<(String, String)> {
     let text = std::str::from_utf8(text).ok()?;
     let between = |start: &str, end: &str| {

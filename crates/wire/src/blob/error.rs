@@ -1,4 +1,4 @@
-//! Whatever went wrong, as the blob storage says it: a status, a code in a header, and a few words in XML.
+//! Errors in the form of the blob storage: a status, a code in a header, and a message in XML.
 
 use quick_xml::escape::escape;
 
@@ -11,7 +11,7 @@ const QUOTA_EXCEEDED: &str = "QuotaExceeded";
 #[error("{message}")]
 pub struct StorageError {
     pub status: u16,
-    /// Also in the header `x-ms-error-code`.
+    /// The code, which is also sent in the header `x-ms-error-code`.
     pub code: &'static str,
     pub message: String,
 }
@@ -35,7 +35,7 @@ impl StorageError {
 
     pub fn invalid_name(got: usize) -> StorageError {
         let message = format!(
-            "the blob's name has {got} characters; it may have 1 to {NAME_CHARS_MAX}: give it a shorter one"
+            "the blob's name has {got} characters; 1 to {NAME_CHARS_MAX} are allowed; give it a shorter one"
         );
         StorageError::new(400, "InvalidResourceName", message)
     }
@@ -57,7 +57,7 @@ impl StorageError {
     }
 
     pub fn no_authentication() -> StorageError {
-        let message = "the address is not signed and there is no bearer token; take a signed address from the \
+        let message = "the URL is not signed and the request has no bearer token; get a signed URL from the \
                        datastore (listSecrets), or a token for https://storage.azure.com";
         StorageError::new(401, "NoAuthenticationInformation", message)
     }
@@ -66,7 +66,7 @@ impl StorageError {
         StorageError::new(403, "AuthenticationFailed", message)
     }
 
-    /// Who asks is known, and may not do this.
+    /// The caller is authenticated, but not permitted to do this.
     pub fn not_permitted(message: impl Into<String>) -> StorageError {
         StorageError::new(403, "AuthorizationPermissionMismatch", message)
     }
@@ -76,7 +76,7 @@ impl StorageError {
     }
 
     pub fn no_blob() -> StorageError {
-        StorageError::new(404, "BlobNotFound", "there is no blob of this name")
+        StorageError::new(404, "BlobNotFound", "there is no blob with this name")
     }
 
     pub fn bad_verb(message: impl Into<String>) -> StorageError {
@@ -85,46 +85,51 @@ impl StorageError {
 
     pub fn condition() -> StorageError {
         let message =
-            "the blob is not as the request's conditional headers want it; look at it again";
+            "the blob does not meet the condition in the request's headers; read it again";
         StorageError::new(412, "ConditionNotMet", message)
     }
 
     pub fn too_large(limit: u64) -> StorageError {
-        let message = format!("the body may have {limit} bytes; send the blob in blocks");
+        let message = format!("the body may have at most {limit} bytes; send the blob in blocks");
         StorageError::new(413, "RequestBodyTooLarge", message)
     }
 
     pub fn bad_range(bytes: u64) -> StorageError {
-        let message = format!("the range begins beyond the blob's {bytes} bytes");
+        let message =
+            format!("the range starts after the end of the blob, which has {bytes} bytes");
         StorageError::new(416, "InvalidRange", message)
     }
 
-    /// 500: it is not known whether it was done.
+    /// 500: it is unknown whether the operation was carried out.
     pub fn unconfirmed(message: impl Into<String>) -> StorageError {
         StorageError::new(500, "OperationTimedOut", message)
     }
 
-    /// 503: it was not done, and is worth another try in a moment.
+    /// 503: the operation was not carried out, and the client should retry in a moment.
     pub fn unavailable(message: impl Into<String>) -> StorageError {
         StorageError::new(503, "ServerBusy", message)
     }
 
-    /// Not worth trying again at once: clients would for minutes if this were a 5xx.
+    /// The client should not retry at once: with a 5xx, clients would retry for minutes.
     pub fn full(message: impl Into<String>) -> StorageError {
         StorageError::new(409, STORAGE_FULL, message)
     }
 
-    /// Not 409: Azure's clients take that for a blob that is there already.
+    /// Not 409, which Azure's clients take to mean that the blob already exists.
     pub fn share_used(message: impl Into<String>) -> StorageError {
         StorageError::new(403, QUOTA_EXCEEDED, message)
     }
 
-    /// Whether it is for want of space, which will not be there in a moment.
+    /// Whether there was not enough space, which a retry in a moment would not change.
     pub fn is_for_want_of_space(&self) -> bool {
         matches!(self.code, STORAGE_FULL | QUOTA_EXCEEDED)
     }
 
     pub fn internal() -> StorageError {
-        StorageError::new(500, "InternalError", "a bug of the server's; see its log")
+        StorageError::new(
+            500,
+            "InternalError",
+            "this is a bug in the server; its log has the details",
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! What a request's headers say about a blob: its content, its metadata, and under which conditions.
+//! What a request's headers say about a blob: its content, its metadata, and the conditions of the request.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use muster_core::time::Wall;
 
 use super::{StorageError, parse_range};
 
-/// All names and values together.
+/// The limit for all names and values together.
 pub const METADATA_BYTES_MAX: usize = 8 << 10;
 
-/// Of one header that is kept and said again.
+/// The limit for one header that is stored and returned.
 const VALUE_BYTES_MAX: usize = 1_024;
 const METADATA: &str = "x-ms-meta-";
 
-/// The headers of a request, by their names in small letters.
+/// The headers of a request, with lower-case names.
 pub struct Asked<'r> {
     headers: Vec<(&'r str, &'r str)>,
 }
@@ -32,7 +32,7 @@ impl<'r> Asked<'r> {
         self.headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.trim())
     }
 
-    /// The part that is asked for: the storage's own header counts more than HTTP's.
+    /// The requested range. The storage's own header takes precedence over HTTP's.
     pub fn span(&self) -> Result<Option<Span>, StorageError> {
         self.get("x-ms-range").or_else(|| self.get("range")).map(parse_range).transpose()
     }
@@ -41,14 +41,15 @@ impl<'r> Asked<'r> {
         Ok(About { headers: self.content_headers()?, metadata: self.metadata()? })
     }
 
-    /// A block's own headers are about the block: only those with the prefix are about the blob.
+    /// The plain headers of a block describe the block; only those with the prefix describe the blob.
     pub fn content_headers(&self) -> Result<ContentHeaders, StorageError> {
         let text = |name: &str| -> Result<Option<Box<str>>, StorageError> {
             let Some(value) = self.get(name).filter(|value| !value.is_empty()) else {
                 return Ok(None);
             };
             if value.len() > VALUE_BYTES_MAX {
-                let message = format!("{} bytes; it may have {VALUE_BYTES_MAX}", value.len());
+                let message =
+                    format!("it has {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len());
                 return Err(StorageError::invalid_header(name, message));
             }
             Ok(Some(value.into()))
@@ -75,7 +76,7 @@ impl<'r> Asked<'r> {
             if !is_identifier(name) {
                 let shown: String = name.chars().take(60).collect();
                 let message = format!(
-                    "metadata {shown:?}: a name is letters, digits and '_', and begins with no digit"
+                    "metadata {shown:?}: a name has letters, digits and '_', and does not start with a digit"
                 );
                 return Err(StorageError::new(400, "InvalidMetadata", message));
             }
@@ -84,7 +85,7 @@ impl<'r> Asked<'r> {
         }
         if bytes > METADATA_BYTES_MAX {
             let message =
-                format!("the metadata has {bytes} bytes; it may have {METADATA_BYTES_MAX}");
+                format!("the metadata has {bytes} bytes; at most {METADATA_BYTES_MAX} are allowed");
             return Err(StorageError::new(400, "MetadataTooLarge", message));
         }
         Ok(metadata)
@@ -101,7 +102,7 @@ impl<'r> Asked<'r> {
             let at = parse_http_date(text).ok_or_else(|| {
                 StorageError::invalid_header(
                     name,
-                    "give a time as in 'Sun, 15 Nov 2026 19:52:56 GMT'",
+                    "give a time such as 'Sun, 15 Nov 2026 19:52:56 GMT'",
                 )
             })?;
             Ok(Some(at.0 / 1_000_000))
@@ -109,7 +110,7 @@ impl<'r> Asked<'r> {
         if self.get("x-ms-if-tags").is_some() {
             return Err(StorageError::unsupported_header(
                 "x-ms-if-tags",
-                "blobs have no tags here",
+                "blob tags are not supported; leave the header out",
             ));
         }
         Ok(Guard {
@@ -127,18 +128,22 @@ impl<'r> Asked<'r> {
         md5.map(|text| parse_md5("Content-MD5", text)).transpose()
     }
 
-    /// What would make the body mean something else than its bytes, or ask for what there is not here.
+    /// Refuses headers that would change the meaning of the body's bytes, or that ask for something that is not
+    /// supported.
     pub fn refuse_unsupported(&self) -> Result<(), StorageError> {
         for (name, why) in [
             (
                 "x-ms-structured-body",
-                "send the body as it is, with Content-MD5 if it is to be checked",
+                "send the body unchanged, with Content-MD5 if it should be verified",
             ),
-            ("x-ms-encryption-key", "blobs are not encrypted with keys of clients here"),
-            ("x-ms-lease-id", "there are no leases here; use If-Match"),
+            (
+                "x-ms-encryption-key",
+                "encryption with a client's own key is not supported; leave the header out",
+            ),
+            ("x-ms-lease-id", "leases are not supported; use If-Match"),
             (
                 "x-ms-copy-source",
-                "blobs are not copied from elsewhere by the server; send their bytes",
+                "the server does not copy blobs from another URL; send their bytes",
             ),
         ] {
             if self.get(name).is_some() {
@@ -168,7 +173,7 @@ pub fn format_tag(tag: Tag) -> String {
     format!("\"0x{:016X}\"", tag.0)
 }
 
-/// `None` for one that is not ours.
+/// `None` for a tag that was not issued by this server.
 pub fn parse_tag(text: &str) -> Option<Tag> {
     let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
     let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 16)?;
@@ -176,7 +181,7 @@ pub fn parse_tag(text: &str) -> Option<Tag> {
     (format_tag(tag).trim_matches('"') == text).then_some(tag)
 }
 
-/// As HTTP writes a time: to the second, in GMT.
+/// A time in HTTP's format: to the second, in GMT.
 pub fn http_date(at: Wall) -> String {
     let us = i64::try_from(at.0).unwrap_or(i64::MAX);
     let at = Timestamp::from_microsecond(us).unwrap_or(Timestamp::MAX);

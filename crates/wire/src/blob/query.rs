@@ -1,11 +1,11 @@
-//! The query of a blob's address. Unlike elsewhere a value may hold anything that is UTF-8: names do.
+//! The query of a blob's URL. Unlike in other queries, a value may be any UTF-8 text, because names may be.
 
 use super::StorageError;
 use crate::path::unescape;
 
-/// A prefix and a marker of the longest names, percent-encoded, and a signature.
+/// The longest prefix and the longest marker, percent-encoded, and a signature.
 const QUERY_BYTES_MAX: usize = 48 << 10;
-/// A list's own and those of a signature are fewer than half as many.
+/// A list request with a signature has fewer than half as many fields.
 const PAIRS_MAX: usize = 50;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ impl BlobQuery {
     pub fn parse(raw: &str) -> Result<BlobQuery, StorageError> {
         if raw.len() > QUERY_BYTES_MAX {
             let message =
-                format!("the query has {} bytes; it may have {QUERY_BYTES_MAX}", raw.len());
+                format!("the query has {} bytes; at most {QUERY_BYTES_MAX} are allowed", raw.len());
             return Err(StorageError::invalid_uri(message));
         }
         let spaced = |text: &str| decode(&text.replace('+', "%20"));
@@ -27,13 +27,17 @@ impl BlobQuery {
             raw.split('&').filter(|raw| !raw.is_empty()).map(pair).collect();
         let pairs = pairs?;
         if pairs.len() > PAIRS_MAX {
-            let message = format!("the query has {} fields; it may have {PAIRS_MAX}", pairs.len());
+            let message =
+                format!("the query has {} fields; at most {PAIRS_MAX} are allowed", pairs.len());
             return Err(StorageError::invalid_uri(message));
         }
-        // Of two, one might be checked and the other obeyed.
+        // If a key occurred twice, one value might be checked and the other used.
         for (at, (key, _)) in pairs.iter().enumerate() {
             if pairs[..at].iter().any(|(other, _)| other == key) {
-                return Err(StorageError::invalid_query(&shorten(key), "it is there twice"));
+                return Err(StorageError::invalid_query(
+                    &shorten(key),
+                    "it is given twice; give it once",
+                ));
             }
         }
         Ok(BlobQuery(pairs))
@@ -43,7 +47,7 @@ impl BlobQuery {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// As [`get`](Self::get); an empty value is none.
+    /// Like [`get`](Self::get), but an empty value counts as absent.
     pub fn filled(&self, key: &str) -> Option<&str> {
         self.get(key).filter(|value| !value.is_empty())
     }
@@ -53,11 +57,11 @@ fn shorten(text: &str) -> String {
     text.chars().take(40).filter(|character| !character.is_control()).collect()
 }
 
-/// Percent-decodes once; what comes out is UTF-8.
+/// Percent-decodes once; the result must be UTF-8.
 pub(super) fn decode(raw: &str) -> Result<String, StorageError> {
     let bad = || StorageError::invalid_uri("'%' must be followed by two hex digits");
     let bytes = unescape(raw).ok_or_else(bad)?;
-    String::from_utf8(bytes).map_err(|_| StorageError::invalid_uri("the address is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| StorageError::invalid_uri("the URL is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub fn parse(text: &str) -> Result<Span, StorageError> {
         let shown: String = text.chars().take(60).collect();
         StorageError::invalid_header(
             "Range",
-            format_args!("{shown:?} is no range; give bytes=FROM-TO or bytes=FROM-"),
+            format_args!("{shown:?} is not a range; give bytes=FROM-TO or bytes=FROM-"),
         )
     };
     let number = |text: &str| {

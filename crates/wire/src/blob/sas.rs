@@ -1,7 +1,7 @@
-//! Signed addresses: a query that says what its holder may do, where and until when, and a signature over all of it.
+//! Signed URLs: a query that states what its holder may do, where and until when, and a signature over all of it.
 //!
-//! The shape is that of Azure's service SAS, so that its clients take one as it is. The signature is ours: it is over
-//! every field and over what the address is about, and whoever has one cannot make another.
+//! The form is that of Azure's service SAS, so that Azure's clients accept it unchanged. The signature is Muster's own:
+//! it covers every field and the resource, so the holder of one cannot create another.
 
 use muster_core::time::Wall;
 
@@ -9,12 +9,12 @@ use super::{BlobQuery, StorageError};
 use crate::path::encode_text;
 use crate::timestamp;
 
-/// What `sv` says of those that we make; any is taken.
+/// The value of `sv` in signed URLs from this server. Any value is accepted.
 const VERSION: &str = "2023-11-03";
-/// Folders deep.
+/// The limit for the depth of a folder.
 const DEPTH_MAX: usize = 64;
 
-/// Fields of a signed address that mean something we do not check: better refused than passed over.
+/// Fields that restrict a signed URL in ways that are not checked here. It is safer to refuse them than to ignore them.
 const UNKNOWN: [&str; 16] = [
     "si", "sip", "ss", "srt", "ses", "skoid", "sktid", "skt", "ske", "sks", "skv", "saoid",
     "suoid", "scid", "rscd", "rsct",
@@ -55,7 +55,7 @@ impl Right {
 pub enum SasScope {
     Container,
     Blob,
-    /// Everything below a folder, this many names deep.
+    /// Everything in a folder, which is at this depth.
     Folder {
         depth: usize,
     },
@@ -67,7 +67,7 @@ pub struct Sas {
     rights: String,
     starts: Option<Wall>,
     expires: Wall,
-    /// As they were written, which is what was signed.
+    /// The fields as they were written, because the signature covers their text.
     version: String,
     starts_text: String,
     expires_text: String,
@@ -76,7 +76,7 @@ pub struct Sas {
 }
 
 impl Sas {
-    /// One that still has to be signed.
+    /// A signed URL that has no signature yet.
     pub fn new(scope: SasScope, rights: &[Right], expires: Wall) -> Sas {
         let expires = Wall(expires.0 / 1_000_000 * 1_000_000);
         Sas {
@@ -92,13 +92,16 @@ impl Sas {
         }
     }
 
-    /// The one in a query, if there is one.
+    /// The signed URL in a query, if there is one.
     pub fn of(query: &BlobQuery) -> Result<Option<Sas>, StorageError> {
         let Some(signature) = query.get("sig") else { return Ok(None) };
-        let bad =
-            |what: &str| StorageError::authentication_failed(format!("the signed address: {what}"));
+        let bad = |what: &str| {
+            StorageError::authentication_failed(format!("the signed URL is refused: {what}"))
+        };
         if let Some(unknown) = UNKNOWN.into_iter().find(|key| query.get(key).is_some()) {
-            return Err(bad(&format!("'{unknown}' is not taken here; ask for another one")));
+            return Err(bad(&format!(
+                "'{unknown}' is not supported; request another URL without it"
+            )));
         }
         let text = |key: &str| query.get(key).unwrap_or_default().to_owned();
         let scope = match (query.get("sr"), query.get("sdd")) {
@@ -106,16 +109,16 @@ impl Sas {
             (Some("b"), None) => SasScope::Blob,
             (Some("d"), Some(depth)) => {
                 let depth = depth.parse().ok().filter(|depth| (1..=DEPTH_MAX).contains(depth));
-                SasScope::Folder { depth: depth.ok_or_else(|| bad("'sdd' is no depth"))? }
+                SasScope::Folder { depth: depth.ok_or_else(|| bad("'sdd' is not a depth"))? }
             }
             _ => return Err(bad("'sr' must be c or b, or d with 'sdd'")),
         };
         let (starts_text, expires_text) = (text("st"), text("se"));
         let starts = match starts_text.as_str() {
             "" => None,
-            text => Some(timestamp::parse(text).ok_or_else(|| bad("'st' is no time"))?),
+            text => Some(timestamp::parse(text).ok_or_else(|| bad("'st' is not a time"))?),
         };
-        let expires = timestamp::parse(&expires_text).ok_or_else(|| bad("'se' is no time"))?;
+        let expires = timestamp::parse(&expires_text).ok_or_else(|| bad("'se' is not a time"))?;
         let (version, protocol) = (text("sv"), text("spr"));
         if !matches!(protocol.as_str(), "" | "https" | "https,http") {
             return Err(bad("'spr' must be https"));
@@ -133,8 +136,8 @@ impl Sas {
         }))
     }
 
-    /// What the signature is over, if this may be about that blob or, without a name, about names that begin with
-    /// `prefix`. No field can hold a line's end and pass for two: whatever has one is refused.
+    /// The text that the signature covers, or `None` if this signed URL cannot apply to the blob or, without a name, to
+    /// names that start with `prefix`. A field with a line break is refused, so that it cannot pass for two fields.
     pub fn signed_text(&self, container: &str, name: Option<&str>, prefix: &str) -> Option<String> {
         let place = match (self.scope, name) {
             (SasScope::Container, _) => "",
@@ -167,21 +170,21 @@ impl Sas {
         self.rights.contains(right.letter())
     }
 
-    /// Whether it holds now; `Err` says since or until when not.
+    /// Whether it is valid now. The error says when it expired or when it will become valid.
     pub fn is_in_time(&self, now: Wall) -> Result<(), StorageError> {
         if now >= self.expires {
             let message =
-                format!("the signed address expired at {}; ask for another one", self.expires_text);
+                format!("the signed URL expired at {}; request another one", self.expires_text);
             return Err(StorageError::authentication_failed(message));
         }
         if self.starts.is_some_and(|starts| now < starts) {
-            let message = format!("the signed address holds from {} on", self.starts_text);
+            let message = format!("the signed URL is valid from {} on", self.starts_text);
             return Err(StorageError::authentication_failed(message));
         }
         Ok(())
     }
 
-    /// The query of an address that was signed.
+    /// The query of the signed URL.
     pub fn to_query(&self) -> String {
         let (letter, depth) = match self.scope {
             SasScope::Container => ("c", None),
@@ -207,7 +210,7 @@ impl Sas {
     }
 }
 
-/// The folder of this depth that a name is in; a name that only begins like it is not.
+/// The folder at this depth that a name is in. A name that merely starts with the same text is not in the folder.
 fn folder(name: &str, depth: usize) -> Option<&str> {
     let (end, _) = name.match_indices('/').nth(depth - 1)?;
     Some(&name[..end])
@@ -244,7 +247,11 @@ mod tests {
         );
         assert_ne!(text("a/b/c"), sas.signed_text("xyz", Some("a/b/c"), ""));
         let blob = Sas::new(SasScope::Blob, &[Right::Read], Wall(1));
-        assert_eq!(blob.signed_text("abc", None, ""), None, "a blob's is not a list's");
+        assert_eq!(
+            blob.signed_text("abc", None, ""),
+            None,
+            "a signed URL for a blob does not allow listing"
+        );
         assert_ne!(blob.signed_text("abc", Some("x"), ""), blob.signed_text("abc", Some("y"), ""));
     }
 

@@ -1,4 +1,4 @@
-//! XML in and out: lists of blocks, and lists of blobs.
+//! Reading and writing XML: block lists, and lists of blobs.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use crate::path::encode_text;
 
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 
-/// So many blocks with the longest ids, and room for line ends.
+/// The most blocks with the longest ids, and room for line breaks.
 pub const BLOCK_LIST_BYTES_MAX: usize = 8 << 20;
 
 /// `<BlockList><Latest>ID</Latest>…</BlockList>`.
 pub fn parse_block_list(text: &[u8]) -> Result<Vec<BlockRef>, StorageError> {
     let bad = |what: &str| {
         StorageError::invalid_xml(format!(
-            "the list of blocks {what}; send <BlockList><Latest>ID</Latest>…</BlockList>"
+            "the block list {what}; send <BlockList><Latest>ID</Latest>…</BlockList>"
         ))
     };
     if text.len() > BLOCK_LIST_BYTES_MAX {
@@ -31,14 +31,14 @@ pub fn parse_block_list(text: &[u8]) -> Result<Vec<BlockRef>, StorageError> {
     let (mut is_begun, mut is_ended) = (false, false);
     let mut inside: Option<(BlockFrom, String)> = None;
     loop {
-        match reader.read_event().map_err(|_| bad("is no XML"))? {
+        match reader.read_event().map_err(|_| bad("is not XML"))? {
             Event::Decl(_) if !is_begun => {}
             Event::Comment(_) => {}
             Event::Start(tag) if !is_begun && tag.name().as_ref() == "BlockList" => is_begun = true,
             Event::Empty(tag) if !is_begun && tag.name().as_ref() == "BlockList" => {
                 (is_begun, is_ended) = (true, true);
             }
-            // Two levels and no more, so nothing grows with how deep it is.
+            // Only two levels are accepted, so memory use does not depend on the depth of the document.
             Event::Start(tag) if is_begun && !is_ended && inside.is_none() => {
                 let from = match tag.name().as_ref() {
                     "Latest" => BlockFrom::Latest,
@@ -63,8 +63,9 @@ pub fn parse_block_list(text: &[u8]) -> Result<Vec<BlockRef>, StorageError> {
                         return Err(bad("has an id that is not base64 of 1 to 64 bytes"));
                     }
                     if blocks.len() == BLOCKS_MAX {
-                        let message =
-                            format!("a blob may have {BLOCKS_MAX} blocks; send larger ones");
+                        let message = format!(
+                            "a blob may have at most {BLOCKS_MAX} blocks; send larger ones"
+                        );
                         return Err(StorageError::new(400, "BlockListTooLong", message));
                     }
                     blocks.push(BlockRef { id: id.into(), from });
@@ -72,13 +73,13 @@ pub fn parse_block_list(text: &[u8]) -> Result<Vec<BlockRef>, StorageError> {
                 None => is_ended = true,
             },
             Event::Eof if is_ended => return Ok(blocks),
-            Event::Eof => return Err(bad("is not whole")),
-            _ => return Err(bad("has what does not belong there")),
+            Event::Eof => return Err(bad("is incomplete")),
+            _ => return Err(bad("has an unexpected element")),
         }
     }
 }
 
-/// The blocks that a blob has, and those that wait.
+/// The committed blocks of a blob, and its uncommitted ones.
 pub fn block_list(blocks: &Blocks, with_committed: bool, with_uncommitted: bool) -> String {
     let mut text = format!("{HEAD}<BlockList>");
     for (name, list) in [
@@ -96,7 +97,7 @@ pub fn block_list(blocks: &Blocks, with_committed: bool, with_uncommitted: bool)
     text
 }
 
-/// One page of a container's list.
+/// One page of the list of a container.
 pub struct Page<'p> {
     pub endpoint: &'p str,
     pub container: &'p str,
@@ -188,18 +189,18 @@ impl Page<'_> {
 }
 
 fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
-    text.write_fmt(what).expect("a text takes everything");
+    text.write_fmt(what).expect("writing to a string cannot fail");
 }
 
-/// What XML has no way to write is left out.
+/// Characters that XML cannot represent are omitted.
 fn plain(text: &str) -> String {
     let kept: String = text.chars().filter(|character| is_xml(*character)).collect();
     escape(&kept).into_owned()
 }
 
-/// A name that XML has no way to write goes percent-encoded, and says so.
+/// A name that XML cannot represent is percent-encoded and marked as such.
 fn name_element(name: &str) -> String {
-    // A carriage return would be read as a line's end.
+    // A carriage return would be read back as a line break.
     match name.chars().all(|character| is_xml(character) && character != '\r') {
         true => format!("<Name>{}</Name>", escape(name)),
         false => format!("<Name Encoded=\"true\">{}</Name>", encode_text(name)),

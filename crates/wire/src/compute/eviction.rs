@@ -1,4 +1,4 @@
-//! The answer to somebody who takes a low-priority node away.
+//! The response to a request to evict a low-priority node.
 
 use muster_core::time::Span;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct Eviction {
     pub node_id: String,
-    /// How long what runs there has; 0 if nothing does.
+    /// How long the jobs on the node have left; 0 if there are none.
     pub seconds: u64,
 }
 

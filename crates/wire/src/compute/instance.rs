@@ -1,4 +1,4 @@
-//! Azure's ComputeInstance: what it says beside what every compute has.
+//! Azure's ComputeInstance: its properties besides those that every compute has.
 
 use muster_core::model::{
     AdminAccount, Cluster, ClusterPhase, LastOperation, Power, Progress, RemoteLogin,
@@ -11,7 +11,7 @@ use crate::error::{ArmError, ErrorBody};
 use crate::json::Field;
 use crate::timestamp;
 
-/// What Azure calls the administrator of every instance.
+/// Azure's name for the administrator of every instance.
 const ADMIN: &str = "azureuser";
 
 /// A compute of either kind.
@@ -22,7 +22,7 @@ pub enum ComputeDocument {
     Instance(Box<ComputeResource<InstanceProperties>>),
 }
 
-/// There are no applications on it, and no addresses that anybody outside could reach: those are empty.
+/// An instance has no applications and no address that is reachable from outside, so those properties are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceProperties {
@@ -86,7 +86,7 @@ pub struct CreatedBy {
     pub user_id: Option<String>,
 }
 
-/// The answer to PUT, PATCH and GET.
+/// The response to PUT, PATCH and GET.
 pub fn document(facts: &ComputeFacts<'_>) -> ComputeDocument {
     if !facts.cluster.is_instance() {
         return ComputeDocument::Cluster(Box::new(resource(facts)));
@@ -140,7 +140,7 @@ fn properties(facts: &ComputeFacts<'_>) -> InstanceProperties {
     }
 }
 
-/// Azure's word for what it is doing.
+/// Azure's word for the state of the instance.
 fn state(cluster: &Cluster, counts: NodeCounts) -> &'static str {
     if matches!(cluster.phase, ClusterPhase::Deleting | ClusterPhase::Gone) {
         return "Deleting";
@@ -162,7 +162,7 @@ fn state(cluster: &Cluster, counts: NodeCounts) -> &'static str {
     } else if counts.idle > 0 {
         "Running"
     } else if counts.preparing > 0 {
-        // Its node was lost, and another is on its way.
+        // The node was lost, and another one is being created.
         "Starting"
     } else {
         "Unusable"
@@ -188,7 +188,7 @@ fn last_operation(last: LastOperation) -> LastOperationBody {
     }
 }
 
-/// What `sshSettings` asks for.
+/// The settings in `sshSettings`.
 #[derive(Debug, Default)]
 pub(super) struct Ssh {
     pub(super) admin: Option<AdminAccount>,
@@ -209,19 +209,22 @@ pub(super) fn ssh(aml: &Field<'_>) -> Result<Ssh, ArmError> {
     })
 }
 
-/// What would be kept and then not happen is refused.
+/// Refuses settings that would be stored but never take effect.
 pub(super) fn check_supported(aml: &Field<'_>) -> Result<(), ArmError> {
     let refused = [
         ("schedules", "start and stop it by hand, or from a program"),
-        ("idleTimeBeforeShutdown", "stop it by hand, or use a cluster, whose idle nodes go"),
-        ("setupScripts", "run the script as a job on it"),
-        ("customServices", "run the service as a job on it"),
-        ("personalComputeInstanceSettings", "let that user create it"),
+        (
+            "idleTimeBeforeShutdown",
+            "stop it by hand, or use a cluster, whose idle nodes are deleted",
+        ),
+        ("setupScripts", "run the script as a job on the instance"),
+        ("customServices", "run the service as a job on the instance"),
+        ("personalComputeInstanceSettings", "let that user create the instance"),
     ];
-    for (name, internet) in refused {
+    for (name, remedy) in refused {
         let field = aml.get(name)?;
         if field.is_filled() {
-            let message = format!("{} is not supported yet; leave it out: {internet}", field.path);
+            let message = format!("{} is not supported yet; leave it out: {remedy}", field.path);
             return Err(ArmError::not_supported(&field.path, message));
         }
     }
@@ -229,7 +232,7 @@ pub(super) fn check_supported(aml: &Field<'_>) -> Result<(), ArmError> {
     if patching.boolean()? == Some(true) {
         let path = &patching.path;
         let message =
-            format!("{path} is not supported: nodes are made anew at every start; leave it out");
+            format!("{path} is not supported: nodes are created anew at every start; leave it out");
         return Err(ArmError::not_supported(path, message));
     }
     Ok(())

@@ -11,13 +11,13 @@ use super::kind_word;
 #[derive(Debug, Clone, Copy)]
 pub struct NodeFacts<'a> {
     pub node: &'a Node,
-    /// The name of the job that it holds.
+    /// The name of the job that runs on the node.
     pub job: Option<&'a str>,
-    /// Of a node that has reported lately.
+    /// The resource use of a node that has reported recently.
     pub usage: Option<NodeUse>,
 }
 
-/// What a node uses now; none of what nothing on the node counts.
+/// The current resource use of a node. A figure is `None` if it is not measured on the node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUse {
     /// Thousandths of a core that were busy between the last two reports.
@@ -35,7 +35,7 @@ pub struct NodeList {
     pub compute_type: Option<String>,
     #[serde(default)]
     pub nodes: Vec<NodeInfo>,
-    /// Absent on the last page: azureml-core follows it whenever it is there.
+    /// Absent on the last page, because azureml-core follows it whenever it is present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
@@ -53,13 +53,13 @@ pub struct NodeInfo {
     pub node_state: NodeState,
     #[serde(default)]
     pub run_id: Option<String>,
-    /// Ours: what is wrong with an unusable node.
+    /// Muster's own: what is wrong with an unusable node.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Ours: the machine that it is on.
+    /// Muster's own: the host that the node is on.
     #[serde(default)]
     pub host: Option<String>,
-    /// Ours: what it uses.
+    /// Muster's own: the resources that the node uses.
     #[serde(default)]
     pub usage: Option<NodeUse>,
 }
@@ -88,8 +88,8 @@ impl NodeState {
     }
 }
 
-/// Azure's client copies the reply's keys to attributes that it then reads in snake case, so that with
-/// Azure's own spelling alone they are all empty. Keys that it does not know do no harm elsewhere.
+/// Azure's client copies the keys of the response to attributes that it then reads in snake case, so with Azure's own
+/// spelling alone they would all be empty. Other clients ignore the keys that they do not know.
 #[derive(Serialize)]
 struct BothSpellings {
     #[serde(rename = "nodeId")]
@@ -134,7 +134,7 @@ impl From<NodeInfo> for BothSpellings {
     }
 }
 
-/// Nodes that are gone are left out.
+/// Deleted nodes are omitted.
 pub fn nodes(kind: ComputeKind, facts: &[NodeFacts<'_>], next_link: Option<String>) -> NodeList {
     NodeList {
         compute_type: Some(kind_word(kind)),
@@ -147,18 +147,18 @@ fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
     let node = facts.node;
     let (node_state, reason) = match &node.state {
         CoreState::Leased { .. } if node.evict_at.is_some() => {
-            let reason = "it is taken away; what runs on it was told and has a little time to end";
+            let reason = "it is being evicted; its jobs were notified and have a short time to end";
             (NodeState::Preempted, Some(reason.to_owned()))
         }
         CoreState::Unusable { why: why @ Trouble::Evicted } => {
-            (NodeState::Preempted, Some(format!("{}; it is being deleted", trouble(why))))
+            (NodeState::Preempted, Some(format!("{}, and is being deleted", trouble(why))))
         }
         CoreState::Requested | CoreState::Booting => (NodeState::Preparing, None),
         CoreState::Idle { .. } => (NodeState::Idle, None),
         CoreState::Leased { .. } => (NodeState::Running, None),
         CoreState::Unusable { why } => {
             let reason = format!(
-                "{}; it is being deleted, and muster compute show-post-mortem says what was left of it",
+                "{}; it is being deleted, and muster compute show-post-mortem shows what was recorded about it",
                 trouble(why)
             );
             (NodeState::Unusable, Some(reason))
@@ -167,7 +167,7 @@ fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
         CoreState::Gone => return None,
     };
     let (address, port) = host_and_port(&node.address);
-    // Every host counts addresses from the same start, so those of others are told apart as scoped addresses are.
+    // Addresses are unique on a host only, so the addresses on other hosts carry the host's name as their scope.
     let address = address.map(|address| match node.host.is_local() {
         true => address,
         false => format!("{address}%{}", node.host),
@@ -185,19 +185,19 @@ fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
     })
 }
 
-/// What happened, in words.
+/// A message that says what happened to the node.
 pub(crate) fn trouble(why: &Trouble) -> String {
     match why {
         Trouble::LeaseExpired => "it was not heard from for longer than its lease".to_owned(),
-        Trouble::Rebooted => "it restarted, and what it ran is gone".to_owned(),
+        Trouble::Rebooted => "it restarted, and its processes were lost".to_owned(),
         Trouble::BootTimedOut => "it did not report in time after it was created".to_owned(),
-        Trouble::Ended => "all its processes ended by themselves or were killed".to_owned(),
-        Trouble::Evicted => "the provider took this low-priority node back".to_owned(),
+        Trouble::Ended => "all its processes ended or were killed".to_owned(),
+        Trouble::Evicted => "this low-priority node was evicted".to_owned(),
         Trouble::CreateFailed { message } => format!("it could not be created: {message}"),
     }
 }
 
-/// `10.0.0.4`, `10.0.0.4:50000`, `[fd00::4]:50000` or nothing yet.
+/// `10.0.0.4`, `10.0.0.4:50000`, `[fd00::4]:50000`, or empty while the address is not known.
 fn host_and_port(address: &str) -> (Option<String>, Option<u16>) {
     if address.is_empty() {
         return (None, None);
@@ -205,7 +205,7 @@ fn host_and_port(address: &str) -> (Option<String>, Option<u16>) {
     match address.parse::<std::net::SocketAddr>() {
         Ok(socket) => (Some(socket.ip().to_string()), Some(socket.port())),
         Err(_) => match address.rsplit_once(':') {
-            // More than one colon without brackets is an IPv6 address alone.
+            // More than one colon without brackets is an IPv6 address without a port.
             Some((host, port)) if !host.contains(':') => match port.parse() {
                 Ok(port) => (Some(host.to_owned()), Some(port)),
                 Err(_) => (Some(address.to_owned()), None),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_different_hosts_are_told_apart() {
+    fn nodes_of_different_hosts_are_distinguished() {
         let (here, mut there) = (node(leased()), node(leased()));
         there.host = muster_core::model::HostName::new("box").unwrap();
         let facts = [&here, &there].map(|node| NodeFacts { node, job: None, usage: None });

@@ -1,4 +1,4 @@
-//! A cluster as a client wants it.
+//! A compute as requested by a client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,10 +17,11 @@ use crate::notes::NOTE;
 const IDENTITY_KINDS: [&str; 4] =
     ["None", "SystemAssigned", "UserAssigned", "SystemAssigned,UserAssigned"];
 
-/// A property bag, all tags, a key and a hundred identities at their largest take about half of it.
+/// A property bag, all tags, a key and a hundred identities of maximum size take about half of it.
 pub const BODY_BYTES_MAX: usize = 512 * 1024;
 
-/// What clients were shown and send back, and what says what is so anyway. Nothing follows from it, and nothing should.
+/// Properties that clients send back as they were shown, and properties that state what is always the case. They have
+/// no effect, and none is expected.
 const HARMLESS: [&str; 38] = [
     "id",
     "name",
@@ -44,7 +45,7 @@ const HARMLESS: [&str; 38] = [
     "properties.properties.nodeStateCounts",
     "properties.properties.errors",
     "properties.properties.note",
-    // Of an instance.
+    // The properties of an instance.
     "properties.properties.applications",
     "properties.properties.connectivityEndpoints",
     "properties.properties.createdBy",
@@ -54,7 +55,7 @@ const HARMLESS: [&str; 38] = [
     "properties.properties.sshSettings.sshPort",
     "properties.properties.osImageMetadata",
     "properties.properties.versions",
-    // Whoever may use the workspace may use its computes; one's own instances are no other's.
+    // Everyone who may use the workspace may use its computes, and an instance is only for its owner.
     "properties.properties.applicationSharingPolicy",
     "properties.properties.enableRootAccess",
     "properties.properties.enableSSO",
@@ -64,8 +65,8 @@ const HARMLESS: [&str; 38] = [
     "properties.properties.dataMounts",
 ];
 
-/// Reads the body of a PUT. `digest` turns a password into what is kept of it; the clear text goes nowhere
-/// else.
+/// Reads the body of a PUT. `digest` turns a password into the digest that is stored; the clear text is not used
+/// anywhere else.
 pub fn parse_request(
     body: &[u8],
     digest: &dyn Fn(&str) -> String,
@@ -82,8 +83,8 @@ pub fn parse_request(
     Ok(ClusterPatch { ignored: reads.unread(&value, &HARMLESS), ..patch })
 }
 
-/// Reads the body of a PATCH, which has the form of a PUT's but for two things: it need not say what kind of
-/// compute it is about, and clients of api-version 2020-08-01 leave out the inner `properties`.
+/// Reads the body of a PATCH. It has the form of a PUT's body with two exceptions: the kind of the compute may be
+/// omitted, and clients of api-version 2020-08-01 omit the inner `properties`.
 pub fn parse_patch(body: &[u8], digest: &dyn Fn(&str) -> String) -> Result<ClusterPatch, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let reads = Reads::default();
@@ -92,7 +93,8 @@ pub fn parse_patch(body: &[u8], digest: &dyn Fn(&str) -> String) -> Result<Clust
     let inner = outer.get("properties")?;
     let twice = outer.get("scaleSettings")?;
     if inner.is_present() && twice.is_present() {
-        let message = format!("{} is given beside {}; give one of them", twice.path, inner.path);
+        let message =
+            format!("{} and {} are both given; give only one of them", twice.path, inner.path);
         return Err(twice.invalid(message));
     }
     let aml = if inner.is_present() { inner } else { outer };
@@ -100,7 +102,7 @@ pub fn parse_patch(body: &[u8], digest: &dyn Fn(&str) -> String) -> Result<Clust
     Ok(ClusterPatch { ignored: reads.unread(&value, &HARMLESS), ..patch })
 }
 
-/// `aml` is where the properties of a cluster are, in a document whose `properties` are those of any compute.
+/// `aml` contains the properties of a cluster; the `properties` of `root` are those of any compute.
 fn read(
     root: &Field<'_>,
     aml: &Field<'_>,
@@ -114,7 +116,7 @@ fn read(
         super::instance::check_supported(aml)?;
     }
     let scale = aml.get("scaleSettings")?;
-    // The compute's own location is the more specific of the two.
+    // The compute's own location is more specific.
     let outer = root.get("location")?.location()?;
     let location = compute.get("computeLocation")?.location()?.or(outer);
     let patch = ClusterPatch {
@@ -144,7 +146,7 @@ fn read(
     Ok(patch)
 }
 
-/// Without what was shown among them.
+/// The tags without the note that was shown among them.
 pub(crate) fn tags_of(field: &Field<'_>) -> Result<Option<BTreeMap<String, String>>, ArmError> {
     let mut tags = field.string_map()?;
     if let Some(tags) = &mut tags {
@@ -168,7 +170,7 @@ fn kind(field: &Field<'_>) -> Result<Option<ComputeKind>, ArmError> {
     known.map(|(_, kind)| Some(*kind)).ok_or_else(unknown)
 }
 
-/// `{"id": …}`. Clients that read a cluster and write it back send `{}`: that is no wish.
+/// `{"id": …}`. Clients that read a cluster and write it back send `{}`, which requests nothing.
 fn reference(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
     Ok(field.get("id")?.text()?.filter(|id| !id.is_empty()))
 }
@@ -182,7 +184,7 @@ fn subnet(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
         && words.iter().zip(wanted).all(|(word, wanted)| word.as_deref() == Some(wanted))
         && parts[5].eq_ignore_ascii_case("Microsoft.Network")
         && parts.iter().all(|part| !part.is_empty());
-    // What Azure's client makes of a subnet without a network.
+    // Azure's client writes `None` for the network if only a subnet was given.
     let has_network = parts.get(7).is_none_or(|network| *network != "None");
     if is_id && has_network {
         return Ok(Some(id));
@@ -206,7 +208,7 @@ fn admin(
     }
     let name = field.get("adminUserName")?;
     let Some(user_name) = name.text()? else {
-        return Err(name.missing("give the name of the administrator"));
+        return Err(name.missing("give the user name of the administrator"));
     };
     let password = field.get("adminUserPassword")?;
     let password_digest = match password.secret()? {
@@ -231,7 +233,7 @@ fn identity(field: &Field<'_>) -> Result<Option<Identity>, ArmError> {
     let assigned = field.get("userAssignedIdentities")?;
     let mut user_assigned = BTreeSet::new();
     for (id, value) in assigned.entries()?.unwrap_or_default() {
-        // `null` takes an identity away: the ones that stay are listed with an object.
+        // `null` removes an identity; those that are kept are listed with an object.
         if value.is_present() {
             value.get("clientId")?;
             user_assigned.insert(id.to_owned());
@@ -257,7 +259,7 @@ fn identity(field: &Field<'_>) -> Result<Option<Identity>, ArmError> {
     if wants_users == user_assigned.is_empty() {
         let count = user_assigned.len();
         return Err(assigned.invalid(format!(
-            "{} lists {count} identities, but identity.type is '{}'; make them agree",
+            "{} lists {count} identities, but identity.type is '{}'; change one of them so that they agree",
             assigned.path,
             shorten(text)
         )));
@@ -265,7 +267,7 @@ fn identity(field: &Field<'_>) -> Result<Option<Identity>, ArmError> {
     Ok(Some(Identity { system_assigned, user_assigned }))
 }
 
-/// The bag's own text, so that it is given back as it came.
+/// The original text of the bag, so that it is returned unchanged.
 fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmError> {
     #[derive(Deserialize)]
     struct Root {
@@ -293,8 +295,8 @@ fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmE
     Ok(inner.map(|aml| aml.property_bag).or(flat).map(|bag| bag.as_str().into()))
 }
 
-/// The body of a PUT that [`parse_request`] reads back as `patch`. `password` is sent in clear, beside the
-/// administrator's name; the digest that a patch may hold is not.
+/// The body of a PUT that [`parse_request`] reads back as `patch`. `password` is sent in clear text, next to the
+/// administrator's name; the digest that a patch may contain is not sent.
 pub fn request_json(patch: &ClusterPatch, password: Option<&str>) -> String {
     request_value(patch, password).to_string()
 }
@@ -341,7 +343,7 @@ pub(crate) fn request_value(patch: &ClusterPatch, password: Option<&str>) -> Val
     without_nulls(body)
 }
 
-/// Leaves out what was not said: some servers take `null` for a value.
+/// Leaves out keys without a value, because some servers treat `null` as a value.
 pub(crate) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(map) => map

@@ -1,4 +1,4 @@
-//! A cluster as it is shown. Keys that have no value are there with `null`: older clients look for them.
+//! A cluster as it is shown. Keys without a value are present as `null`, because older clients look for them.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +18,23 @@ pub struct ComputeFacts<'a> {
     pub workspace: &'a WorkspaceKey,
     pub cluster: &'a Cluster,
     pub counts: NodeCounts,
-    /// The name of who created it, and the id.
+    /// The name of the user who created it, and their id.
     pub created_by: Option<&'a str>,
     pub creator_id: Option<&'a str>,
-    /// Who the cluster itself is, if it has an identity of its own: its id, and the tenant's.
+    /// The cluster's own identity, if it has one: its principal id and the tenant's id.
     pub identity: Option<(&'a str, &'a str)>,
-    /// Shown instead of what the cluster's phase says.
+    /// Shown in place of the state that follows from the cluster's phase.
     pub state: Option<ProvisioningState>,
     /// When the number of nodes last changed; if unknown, the cluster's own last change.
     pub resized_at: Option<Wall>,
-    /// What its owner should know although nothing is wrong: ours, no client of Azure's reads it.
+    /// What its owner should know although nothing is wrong. It is Muster's own; Azure's clients do not read it.
     pub note: Option<&'a str>,
 }
 
 /// Nodes by the states that Azure's clients know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeCounts {
-    /// Asked for or booting.
+    /// Requested or booting.
     pub preparing: u32,
     pub idle: u32,
     pub running: u32,
@@ -66,7 +66,7 @@ pub struct ComputeResource<P = AmlCompute> {
 pub struct IdentityBody {
     #[serde(rename = "type")]
     pub kind: String,
-    /// Of the cluster's own identity.
+    /// The id of the cluster's own identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ pub struct IdentityBody {
     pub user_assigned_identities: Option<BTreeMap<String, AssignedIdentity>>,
 }
 
-/// Nothing is known about it but that it is assigned.
+/// Nothing is known about the identity except that it is assigned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssignedIdentity {}
 
@@ -167,7 +167,7 @@ pub struct ScaleSettingsBody {
     pub max_node_count: u32,
     #[serde(default)]
     pub node_idle_time_before_scale_down: Option<String>,
-    /// Ours: left out where it is as Azure does it.
+    /// Muster's own: absent if the cluster scales up as in Azure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_up: Option<String>,
 }
@@ -178,7 +178,7 @@ pub struct ResourceRef {
     pub id: String,
 }
 
-/// Never a secret: those are not given back.
+/// Never contains a secret: secrets are not returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserAccountCredentials {
@@ -201,7 +201,7 @@ pub fn resource(facts: &ComputeFacts<'_>) -> ComputeResource {
     envelope(facts, aml_compute(facts))
 }
 
-/// What all kinds of compute have in common, around what is a kind's own.
+/// The part that all kinds of compute have in common, around the properties of one kind.
 pub(super) fn envelope<P>(facts: &ComputeFacts<'_>, properties: P) -> ComputeResource<P> {
     let cluster = facts.cluster;
     let spec = &cluster.spec;
@@ -236,7 +236,7 @@ pub(super) fn envelope<P>(facts: &ComputeFacts<'_>, properties: P) -> ComputeRes
     }
 }
 
-/// Azure's own clients show tags, and nothing of ours.
+/// The note is also added to the tags, because Azure's own clients do not show Muster's properties.
 pub(crate) fn with_note(
     tags: &BTreeMap<String, String>,
     note: Option<&str>,
@@ -313,8 +313,8 @@ pub(super) fn errors(backoff: &Backoff) -> Option<Vec<ErrorBody>> {
     let Backoff { failures, until, last } = backoff;
     (*failures > 0).then(|| {
         let message = format!(
-            "nodes do not come up ({failures} times in a row); the next try is at {}; the last time \
-             because: {}",
+            "nodes fail to start ({failures} times in a row); the next attempt is at {}; the last failure \
+             was: {}",
             timestamp::format(*until),
             last.as_deref().unwrap_or("no reason was given")
         );

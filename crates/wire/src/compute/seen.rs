@@ -10,7 +10,7 @@ use crate::error::ErrorBody;
 
 pub type SeenCompute = ComputeResource<Seen>;
 
-/// What only one kind has is `None` for the other.
+/// A property that only one kind has is `None` for the other.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Seen {
@@ -27,7 +27,7 @@ pub struct Seen {
     pub target_node_count: Option<u32>,
     pub node_state_counts: Option<NodeStateCounts>,
     pub note: Option<String>,
-    /// From here on: of an instance. Whether it is up.
+    /// From here on, the properties of an instance. This one is its power state.
     pub state: Option<String>,
     pub ssh_settings: Option<SeenSsh>,
     pub last_operation: Option<SeenOperation>,
@@ -60,7 +60,7 @@ impl NodeStateCounts {
 }
 
 impl Seen {
-    /// A cluster says how many nodes it has; of an instance the state tells.
+    /// A cluster reports its number of nodes; for an instance it follows from the state.
     pub fn nodes(&self) -> NodeStateCounts {
         let mut counts = self.node_state_counts.unwrap_or_default();
         let place = match self.state.as_deref() {

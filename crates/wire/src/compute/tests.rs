@@ -21,7 +21,7 @@ fn parse(body: &str) -> Result<ClusterPatch, ArmError> {
     parse_request(body.as_bytes(), &|clear| format!("digest of {} bytes", clear.len()))
 }
 
-/// What Azure's client sends when the user gives nothing but a name.
+/// The body that Azure's client sends if the user gives nothing but a name.
 fn minimal() -> Value {
     json!({
         "properties": {
@@ -50,7 +50,7 @@ fn with(pointer: &str, value: Value) -> String {
     body.to_string()
 }
 
-/// Nothing but that it is a cluster.
+/// A patch that says only that the compute is a cluster.
 fn bare_patch() -> ClusterPatch {
     ClusterPatch { kind: Some(ComputeKind::Cluster), ..ClusterPatch::default() }
 }
@@ -70,7 +70,7 @@ fn minimal_patch() -> ClusterPatch {
 }
 
 #[test]
-fn the_minimal_body_says_what_it_says_and_nothing_more() {
+fn the_minimal_body_is_read_without_additions() {
     assert_eq!(parse(&minimal().to_string()).unwrap(), minimal_patch());
     let bare = r#"{"properties":{"computeType":"amlcompute"}}"#;
     assert_eq!(parse(bare).unwrap(), bare_patch());

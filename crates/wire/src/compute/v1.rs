@@ -1,5 +1,5 @@
-//! Computes as azureml-core (SDK v1) reads them: the same JSON, but keys that it takes apart whenever they are
-//! there must be absent, not `null`.
+//! Computes as azureml-core (SDK v1) reads them: the same JSON, but keys whose value it parses whenever they are
+//! present must be absent instead of `null`.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ const ABSENT_RATHER_THAN_NULL: [&str; 5] = [
 #[serde(transparent)]
 pub struct V1Compute(Value);
 
-/// A page whose link to the next one is absent on the last.
+/// A page. The link to the next page is absent on the last one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct V1Computes {
     pub value: Vec<V1Compute>,
@@ -27,7 +27,7 @@ pub struct V1Computes {
 }
 
 pub fn v1_document(document: &ComputeDocument) -> V1Compute {
-    // What is written from our own types can always be written.
+    // Our own types can always be serialised.
     let mut value = serde_json::to_value(document).unwrap_or(Value::Null);
     if let Value::Object(resource) = &mut value {
         drop_nulls(resource);
@@ -35,7 +35,7 @@ pub fn v1_document(document: &ComputeDocument) -> V1Compute {
     V1Compute(value)
 }
 
-/// The resource, its properties, and the properties of its kind.
+/// Applies to the resource, its properties, and the properties of its kind.
 fn drop_nulls(object: &mut Map<String, Value>) {
     for key in ABSENT_RATHER_THAN_NULL {
         if object.get(key).is_some_and(Value::is_null) {

@@ -1,4 +1,4 @@
-//! Deployments as answers.
+//! Deployments as responses.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::operation::{self, OperationDocument};
 use crate::{odata, timestamp};
 
 const KIND: &str = "Microsoft.Resources/deployments";
-/// What a resource is told to be that nothing is made for.
+/// The status and the error code of a resource that Muster does not create.
 const NOT_MADE: &str = "NotMadeHere";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub struct DeploymentProperties {
     pub template_hash: Option<String>,
     #[serde(default)]
     pub outputs: Option<JsonText>,
-    /// What was made.
+    /// The resources that were created or updated.
     #[serde(default)]
     pub output_resources: Vec<ResourceReference>,
     #[serde(default)]
@@ -51,7 +51,7 @@ pub struct DeploymentProperties {
     /// A warning for each resource that was left out.
     #[serde(default)]
     pub diagnostics: Vec<Diagnostic>,
-    /// Why it failed, if it did.
+    /// Why the deployment failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorDetail>,
 }
@@ -88,7 +88,7 @@ impl DeploymentDocument {
     }
 }
 
-/// The state that a list is asked for: `provisioningState eq 'Succeeded'`.
+/// The state that a list is filtered by: `provisioningState eq 'Succeeded'`.
 pub fn filter(text: &str) -> Result<String, ArmError> {
     odata::equal_to(text, "provisioningState").ok_or_else(|| {
         let text = shorten(text);
@@ -98,23 +98,23 @@ pub fn filter(text: &str) -> Result<String, ArmError> {
     })
 }
 
-/// A deployment together with how far what it asked for is.
+/// A deployment, together with the progress of the operations that it started.
 #[derive(Debug, Clone)]
 pub struct Progress<'a> {
     pub deployment: &'a Deployment,
-    /// Of the operations that it is waited for, those that are still known.
+    /// The operations of the deployment's resources that are still on record.
     pub operations: &'a [Operation],
     pub now: Wall,
 }
 
 impl Progress<'_> {
-    /// The operation that a resource is waited for, if there is one that is still known. What did not
-    /// succeed is known for good, so without one all is well.
+    /// The operation of a resource, if it is still on record. Operations that did not succeed are kept forever, so a
+    /// missing one succeeded.
     fn operation(&self, made: &Deployed) -> Option<&Operation> {
         self.operations.iter().find(|known| Some(known.id) == made.operation)
     }
 
-    /// When a resource was ready, or was given up; `None` while it is waited for.
+    /// When the operation of a resource ended; `None` while it is still running.
     fn ended(&self, made: &Deployed) -> Option<Wall> {
         self.operation(made).map_or(Some(self.deployment.at), |operation| operation.ended_at)
     }
@@ -128,7 +128,7 @@ impl Progress<'_> {
         self.operation(made).map_or(OperationStatus::Succeeded, |operation| operation.status)
     }
 
-    /// One that does not come up does not keep the others from it, so they are all waited for.
+    /// A resource that fails does not stop the others, so the deployment waits for all of them.
     fn whole(&self) -> OperationStatus {
         let all = || self.deployment.made.iter().map(|made| self.status_of(made));
         let worst =
@@ -137,23 +137,23 @@ impl Progress<'_> {
         found.unwrap_or(OperationStatus::Succeeded)
     }
 
-    /// What went wrong with a resource.
+    /// Why a resource failed.
     fn error_of(&self, made: &Deployed) -> Option<ErrorDetail> {
         let error = operation::document(self.operation(made)?).error?;
         Some(ErrorDetail { target: Some(made.resource.to_string()), ..error })
     }
 
-    /// While anything is still waited for nothing is said: clients take an error for the end.
+    /// There is no error while an operation is still running, because clients treat an error as the end.
     fn error(&self) -> Option<ErrorDetail> {
         let (code, what) = match self.whole() {
             OperationStatus::InProgress | OperationStatus::Succeeded => return None,
-            OperationStatus::Failed => ("DeploymentFailed", "did not come up"),
-            OperationStatus::Canceled => ("DeploymentCanceled", "was not waited for"),
+            OperationStatus::Failed => ("DeploymentFailed", "failed"),
+            OperationStatus::Canceled => ("DeploymentCanceled", "were canceled"),
         };
         let details: Vec<ErrorDetail> =
             self.deployment.made.iter().filter_map(|made| self.error_of(made)).collect();
         let message = format!(
-            "{} of {} resources {what}; details say which and why, the others are there and stay",
+            "{} of {} resources {what}; see details for the reasons; the other resources exist and are kept",
             details.len(),
             self.deployment.made.len()
         );
@@ -165,7 +165,7 @@ impl Progress<'_> {
     }
 }
 
-/// Azure's clients cut it at the dot, so there always is one.
+/// Azure's clients split the text at the dot, so there always is one.
 fn duration(span: Span) -> String {
     format!("PT{}.{:06}S", span.0 / 1_000_000, span.0 % 1_000_000)
 }
@@ -238,13 +238,15 @@ fn why_not(left_out: &LeftOut) -> String {
     let kind = &left_out.kind;
     if kind.to_ascii_lowercase().ends_with("roleassignments") {
         return format!(
-            "{kind} was left out, no role was given: whoever needs one here gets it with muster role assignment create"
+            "{kind} was left out, so no role was assigned; assign roles with muster role assignment create"
         );
     }
-    format!("{kind} was left out: Muster uses none, and workspaces and computes work without it")
+    format!(
+        "{kind} was left out: Muster does not use it, and workspaces and computes work without it"
+    )
 }
 
-/// How a deployment goes, for whoever waits for it.
+/// The status of a deployment, for clients that wait for it.
 pub fn status(progress: &Progress<'_>) -> OperationDocument {
     let (deployment, ended) = (progress.deployment, progress.all_ended());
     OperationDocument {
@@ -277,7 +279,7 @@ pub struct LineProperties {
     pub timestamp: String,
     pub duration: String,
     pub status_code: String,
-    /// Says of what was left out that it was, and of what failed why.
+    /// Says that the resource was left out, or why it failed.
     #[serde(default)]
     pub status_message: Option<StatusMessage>,
     pub target_resource: TargetResource,
@@ -297,11 +299,11 @@ pub struct TargetResource {
     pub resource_name: String,
 }
 
-/// The resource, its type, when it was ready, how it ended, and what is said about that.
+/// The resource, its type, when it was ready, how it ended, the HTTP status as a word, and a message.
 type Line<'a> =
     (&'a str, &'a str, Option<Wall>, OperationStatus, &'static str, Option<StatusMessage>);
 
-/// Everything that the template had, what was left out first: the rest seems to build on it.
+/// Everything in the template. The resources that were left out come first, because the others usually depend on them.
 pub fn operations(progress: &Progress<'_>) -> Vec<OperationLine> {
     let deployment = progress.deployment;
     let left_out = deployment.left_out.iter().map(|left_out| {
@@ -370,7 +372,7 @@ pub struct ValidationProperties {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// A template that could be carried out.
+/// The response for a template that could be deployed.
 pub fn validation(tried: &Deployment) -> ValidationDocument {
     let made = tried.made.iter().map(|made| &made.resource);
     let left_out = tried.left_out.iter().map(|left_out| &left_out.resource);

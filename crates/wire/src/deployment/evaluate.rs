@@ -1,7 +1,7 @@
-//! Computing the expressions of a template.
+//! Evaluates the expressions of a template.
 //!
-//! Parameters, variables and what `reference()` finds are computed when they are first asked for, and once.
-//! Who asks for itself on the way is told so.
+//! Parameters, variables and the results of `reference()` are computed once, when they are first needed. A definition
+//! that depends on itself is an error.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::error::ArmError;
 use crate::json::{kind, shorten};
 use crate::timestamp;
 
-/// What is wrong, and where in the template: the innermost place is the one that is told.
+/// What is wrong, and where in the template. The innermost place is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     place: Option<String>,
@@ -51,22 +51,22 @@ impl From<Fault> for ArmError {
 
 pub(super) type Computed = Result<Value, Fault>;
 
-/// Something that is computed when it is first asked for.
+/// A value that is computed when it is first needed.
 #[derive(Debug, Clone)]
 pub(super) enum Slot<'t> {
-    /// With the frame whose names stand in it.
+    /// The raw value, and the frame whose names it uses.
     Raw(&'t Value, usize),
     Busy,
     Done(Value),
 }
 
-/// The names of one template, and where it is carried out.
+/// The names of one template, and where it is deployed.
 #[derive(Debug)]
 pub(super) struct Frame<'t> {
     pub(super) subscription: String,
     pub(super) resource_group: String,
     pub(super) deployment: String,
-    /// In small letters, as all names.
+    /// The keys are in lower case, as all names are.
     pub(super) parameters: BTreeMap<String, (Declared<'t>, Slot<'t>)>,
     pub(super) variables: BTreeMap<String, Slot<'t>>,
 }
@@ -75,7 +75,7 @@ pub(super) struct Machine<'t> {
     pub(super) setting: &'t Setting<'t>,
     pub(super) frames: Vec<Frame<'t>>,
     pub(super) entries: Vec<Entry<'t>>,
-    /// Not before all resources are known.
+    /// False until all resources are known.
     pub(super) may_refer: bool,
     steps: usize,
     work_bytes: usize,
@@ -97,7 +97,7 @@ impl<'t> Machine<'t> {
         }
     }
 
-    /// A value of the template with everything in it computed.
+    /// A value of the template with all expressions in it computed.
     pub(super) fn resolve(&mut self, value: &Value, frame: usize) -> Computed {
         self.descend(|machine| match value {
             Value::String(text) => machine.resolve_text(text, frame),
@@ -126,7 +126,7 @@ impl<'t> Machine<'t> {
         }
     }
 
-    /// Names may be computed too: identities are named by their ids.
+    /// Keys may be computed, too: user-assigned identities have their ids as keys.
     fn resolve_key(&mut self, key: &str, frame: usize) -> Result<String, Fault> {
         if !key.starts_with('[') {
             return Ok(key.to_owned());
@@ -137,7 +137,7 @@ impl<'t> Machine<'t> {
         }
     }
 
-    /// One level deeper, and back.
+    /// Runs `go` one level deeper.
     fn descend<T>(&mut self, go: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
@@ -157,7 +157,7 @@ impl<'t> Machine<'t> {
         found
     }
 
-    /// Every value that was made or copied counts.
+    /// Counts the size of every value that is created or copied.
     fn spent(&mut self, value: Value) -> Computed {
         self.work_bytes += weigh(&value)?;
         if self.work_bytes > WORK_BYTES_MAX {
@@ -187,7 +187,7 @@ impl<'t> Machine<'t> {
 
     fn call(&mut self, name: &str, arguments: &[Expression], frame: usize) -> Computed {
         match (name, arguments) {
-            // Only what is asked for: the other side may be impossible.
+            // Only the chosen branch is computed, because the other one may be invalid.
             ("if", [test, then, otherwise]) => {
                 let is_so = self.truth(test, frame)?;
                 return self.evaluate(if is_so { then } else { otherwise }, frame);
@@ -260,7 +260,7 @@ impl<'t> Machine<'t> {
                 hasher.update(self.guids.to_be_bytes());
                 Ok(functions::guid(hasher.finalize().into(), 4).into())
             }
-            other => Err(format!("{other}() needs other arguments")),
+            other => Err(format!("{other}() does not take these arguments")),
         };
         found.map_err(|why| Fault::new(format!("{name}(): {why}")))
     }
@@ -312,26 +312,28 @@ impl<'t> Machine<'t> {
         Ok(value)
     }
 
-    /// What is in a slot, and whether that was computed only now.
+    /// The value in a slot, and whether it has just been computed.
     fn fill(&mut self, slot: Slot<'t>) -> Result<(Value, bool), Fault> {
         match slot {
             Slot::Raw(raw, frame) => Ok((self.resolve(raw, frame)?, true)),
-            Slot::Busy => Err(Fault::new("it is defined by itself; give it a value of its own")),
+            Slot::Busy => {
+                Err(Fault::new("its definition refers to itself; give it a value of its own"))
+            }
             Slot::Done(value) => Ok((value, false)),
         }
     }
 
-    /// What the template itself says of a resource: nothing else is known before it is made.
+    /// The definition of a resource in the template; nothing else is known before the resource is created.
     fn reference(&mut self, wanted: &str, is_full: bool) -> Computed {
         if !self.may_refer {
             return Err(Fault::new(
-                "reference() can stand in properties and outputs only, as names, types, conditions and \
-                 dependencies are computed before anything is made",
+                "reference() can be used in properties and outputs only, because names, types, conditions and \
+                 dependencies are computed before anything is created",
             ));
         }
         let Some(at) = self.entries.iter().position(|entry| entry.is_called(wanted)) else {
             return Err(Fault::new(format!(
-                "reference('{}') names nothing that this template makes; only what is in the template can be \
+                "reference('{}') does not refer to a resource of this template; only those can be \
                  referred to, so write the value itself",
                 shorten(wanted)
             )));
@@ -352,13 +354,15 @@ impl<'t> Machine<'t> {
         Ok(Value::Object(full))
     }
 
-    /// The computed properties of a resource; of a template in the template, its outputs.
+    /// The computed properties of a resource; for a nested template, its outputs.
     pub(super) fn properties_of(&mut self, at: usize) -> Computed {
         let place = format!("{}.properties", self.entries[at].place);
         let slot = std::mem::replace(&mut self.entries[at].properties, Slot::Busy);
         let found = match slot {
             Slot::Done(value) => Ok(value),
-            Slot::Busy => Err(Fault::new("it refers to itself; take out one of the reference()s")),
+            Slot::Busy => {
+                Err(Fault::new("it refers to itself; remove one of the reference() calls"))
+            }
             Slot::Raw(raw, frame) => match self.entries[at].inner {
                 Some(inner) => {
                     let outputs = raw.get("template").and_then(|inner| inner.get("outputs"));
@@ -391,5 +395,5 @@ pub(super) fn refuse_copy(map: &Map<String, Value>) -> Result<(), Fault> {
     if !found {
         return Ok(());
     }
-    Err(Fault::new("copy loops are not supported; write each of the copies out"))
+    Err(Fault::new("copy loops are not supported; write out each copy"))
 }

@@ -1,19 +1,19 @@
-//! The expressions of a template, as a tree: `[concat('a', parameters('b').c[0])]`.
+//! Parses the expressions of a template into a tree: `[concat('a', parameters('b').c[0])]`.
 //!
-//! Only their form is known here. Trees are no deeper than [`DEPTH_MAX`], so that whoever walks one needs no
-//! more stack than that.
+//! This module knows only the syntax. A tree is at most [`DEPTH_MAX`] levels deep, which bounds the stack of the code
+//! that walks it.
 
 use super::DEPTH_MAX;
 use crate::json::shorten;
 
-/// Azure's own bound on the length of an expression.
+/// The length limit of an expression, which is Azure's own.
 const EXPRESSION_BYTES_MAX: usize = 24_576;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expression {
     Text(String),
     Number(i64),
-    /// The name in small letters.
+    /// The name in lower case.
     Call {
         name: String,
         arguments: Vec<Expression>,
@@ -28,14 +28,14 @@ pub(super) enum Expression {
     },
 }
 
-/// What a string of a template stands for.
+/// What a string of a template means.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meaning<'t> {
     Literal(&'t str),
     Computed(Expression),
 }
 
-/// A string in brackets is an expression; one that begins with two is meant as it stands, without the first.
+/// A string in brackets is an expression. One that begins with two brackets is literal text without the first bracket.
 pub(super) fn read(text: &str) -> Result<Meaning<'_>, String> {
     let Some(inner) = text.strip_prefix('[') else { return Ok(Meaning::Literal(text)) };
     if inner.starts_with('[') {
@@ -73,7 +73,7 @@ impl<'t> Parser<'t> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// Whether the next sign is this one; then it is behind us.
+    /// Skips the next character and returns true if it is this one.
     fn take(&mut self, sign: char) -> bool {
         self.space();
         let is_next = self.rest().starts_with(sign);
@@ -87,7 +87,7 @@ impl<'t> Parser<'t> {
         match self.rest() {
             "" => format!("the expression ends where {wanted} should be"),
             rest => format!(
-                "at position {} of the expression, '{}' stands where {wanted} should be",
+                "at position {} of the expression, '{}' is found where {wanted} should be",
                 self.at + 1,
                 shorten(rest)
             ),
@@ -108,7 +108,7 @@ impl<'t> Parser<'t> {
             Some(c) if c.is_ascii_alphabetic() || c == '_' => self.call()?,
             _ => return Err(self.unexpected("a function, a 'text' or a number")),
         };
-        // Each is a level too: what follows builds on what was before.
+        // Each access is a level too, because it wraps the expression before it.
         let mut members = 0;
         loop {
             found = if self.take('.') {
@@ -148,7 +148,7 @@ impl<'t> Parser<'t> {
         Ok(&rest[..end])
     }
 
-    /// `name(…)`, perhaps with `az.` or `sys.` in front.
+    /// `name(…)`, optionally prefixed with `az.` or `sys.`.
     fn call(&mut self) -> Result<Expression, String> {
         let mut name = self.word("a function")?.to_ascii_lowercase();
         while self.take('.') {
@@ -174,7 +174,7 @@ impl<'t> Parser<'t> {
         Ok(Expression::Call { name, arguments })
     }
 
-    /// A quote in it is written twice.
+    /// A quote inside the text is written twice.
     fn text_literal(&mut self) -> Result<String, String> {
         let mut text = String::new();
         let start = self.at;
@@ -183,7 +183,10 @@ impl<'t> Parser<'t> {
             let rest = self.rest();
             let Some(end) = rest.find('\'') else {
                 self.at = start;
-                return Err(format!("the text that begins at position {} has no end", start + 1));
+                return Err(format!(
+                    "the text that begins at position {} is not closed",
+                    start + 1
+                ));
             };
             text.push_str(&rest[..end]);
             self.at += end + 1;
@@ -247,12 +250,12 @@ mod tests {
         let cases = [
             ("[]", "the expression ends where a function, a 'text' or a number should be"),
             ("[concat('a']", "the expression ends where ',' or ')' should be"),
-            ("[concat('a) ]", "the text that begins at position 8 has no end"),
+            ("[concat('a) ]", "the text that begins at position 8 is not closed"),
             (
                 "[a b()]",
-                "at position 3 of the expression, 'b()' stands where '(' after 'a' should be",
+                "at position 3 of the expression, 'b()' is found where '(' after 'a' should be",
             ),
-            ("['a' 'b']", "at position 5 of the expression, ''b'' stands where the end"),
+            ("['a' 'b']", "at position 5 of the expression, ''b'' is found where the end"),
             ("[add(1, 99999999999999999999)]", "at position 8"),
         ];
         for (text, words) in cases {

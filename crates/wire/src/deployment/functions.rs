@@ -1,4 +1,4 @@
-//! What the functions of a template come to that depend on nothing but their arguments.
+//! The template functions that depend on nothing but their arguments.
 
 mod collections;
 mod numbers;
@@ -13,12 +13,12 @@ use texts::text_of;
 
 use crate::json::{kind, shorten};
 
-/// What is wrong, for whoever wrote the template.
+/// The error is a message for the author of the template.
 pub(super) type FunctionResult = Result<Value, String>;
 
 type Function = fn(&[Value]) -> FunctionResult;
 
-/// A function, and how many arguments it takes at least and at most.
+/// A function, and the smallest and largest number of its arguments.
 type Entry = (&'static str, (usize, usize), Function);
 
 const MANY: usize = usize::MAX;
@@ -76,7 +76,7 @@ const FUNCTIONS: &[Entry] = &[
     ("uniquestring", (1, MANY), resource_ids::unique_string),
 ];
 
-/// Functions that need to know where they stand: the evaluator has them.
+/// Functions that depend on their context; the evaluator implements them.
 pub(super) const OF_THE_EVALUATOR: &[&str] = &[
     "and",
     "deployment",
@@ -96,7 +96,7 @@ pub(super) const OF_THE_EVALUATOR: &[&str] = &[
     "variables",
 ];
 
-/// Azure's other functions. They may stand in what is not made here, as that is not computed.
+/// Azure's other functions. They may occur in resources that Muster does not create, because those are not computed.
 const ELSEWHERE: &[&str] = &[
     "base64",
     "base64tojson",
@@ -143,7 +143,7 @@ fn find(name: &str) -> Option<&'static Entry> {
     FUNCTIONS.iter().find(|(known, ..)| *known == name)
 }
 
-/// Whether a template may have this function anywhere.
+/// Checks that the function is one that a template may contain.
 pub(super) fn check_known(name: &str) -> Result<(), String> {
     let is_known =
         find(name).is_some() || OF_THE_EVALUATOR.contains(&name) || ELSEWHERE.contains(&name);
@@ -154,7 +154,7 @@ fn unknown(name: &str) -> String {
     let computed = FUNCTIONS.iter().map(|(name, ..)| *name).chain(OF_THE_EVALUATOR.iter().copied());
     let mut computed: Vec<&str> = computed.collect();
     computed.sort_unstable();
-    let what = if ELSEWHERE.contains(&name) { "is not computed here" } else { "does not exist" };
+    let what = if ELSEWHERE.contains(&name) { "is not supported" } else { "does not exist" };
     format!(
         "the function '{}' {what}; write the value itself, or use one of {}",
         shorten(name),
@@ -177,10 +177,10 @@ pub(super) fn check_count(name: &str, got: usize, least: usize, most: usize) -> 
         (least, most) if least == most => least.to_string(),
         (least, most) => format!("{least} to {most}"),
     };
-    Err(format!("{name}() has {got} arguments; give it {wanted}"))
+    Err(format!("{name}() has {got} arguments; give {wanted}"))
 }
 
-/// A value as a message shows it: only its kind, as it may be a secret.
+/// An error about an argument. It shows only the type of the value, because the value may be a secret.
 fn wrong(value: &Value, wanted: &str) -> String {
     format!("an argument is {}; give {wanted}", kind(value))
 }
@@ -200,7 +200,7 @@ fn list(value: &Value) -> Result<&[Value], String> {
     }
 }
 
-/// A place in something that has `length`; beyond either end is the end.
+/// A position in something of this `length`; a position beyond either end is that end.
 fn clamp(number: i64, length: usize) -> usize {
     usize::try_from(number.max(0)).unwrap_or(usize::MAX).min(length)
 }

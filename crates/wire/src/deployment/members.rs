@@ -1,4 +1,4 @@
-//! Looking into values, and the time as templates write it.
+//! Access to members of values, and the time as templates write it.
 
 use serde_json::Value;
 
@@ -38,12 +38,12 @@ pub(super) fn item(of: Value, index: &Value) -> Computed {
         }
         (of @ Value::Object(_), Value::String(name)) => member(of, name),
         (of, index) => {
-            Err(Fault::new(format!("{} cannot be looked up in {}", kind(index), kind(&of))))
+            Err(Fault::new(format!("{} cannot be used as an index of {}", kind(index), kind(&of))))
         }
     }
 }
 
-/// Without a format, or with one of the few that have no letters but those of dates.
+/// Without a format, or with a format that has no letters except those of dates.
 pub(super) fn utc_now(now: &str, format: Option<&Value>) -> Result<Value, String> {
     let digits: String = now.chars().filter(char::is_ascii_digit).collect();
     let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
@@ -51,7 +51,7 @@ pub(super) fn utc_now(now: &str, format: Option<&Value>) -> Result<Value, String
         let (day, time) = (part(0, 8), part(8, 14));
         return Ok(format!("{day}T{time}Z").into());
     };
-    let format = format.as_str().ok_or("the format is no string")?;
+    let format = format.as_str().ok_or("the format is not a string")?;
     let (mut made, mut rest) = (String::new(), format);
     let parts = [("yyyy", (0, 4)), ("MM", (4, 6)), ("dd", (6, 8))];
     let parts = parts.into_iter().chain([("HH", (8, 10)), ("mm", (10, 12)), ("ss", (12, 14))]);

@@ -1,4 +1,4 @@
-//! An order in which every resource comes after those that it waits for.
+//! An order in which every resource comes after those that it depends on.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,14 @@ use super::evaluate::Fault;
 use super::resources::{COMPUTES, Entry, WORKSPACES};
 use crate::json::shorten;
 
-/// Wanted entries; where the template leaves a choice, as it has them.
+/// The wanted entries. Where the dependencies leave a choice, they keep their order in the template.
 pub(super) fn of(entries: &[Entry<'_>]) -> Result<Vec<usize>, Fault> {
     let mut waits: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); entries.len()];
     for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.is_wanted) {
         waits[at].extend(named(entries, entry)?);
         waits[at].extend(workspace_of(entries, entry));
-        // What is in a template waits for what that waits for, and that is done when all in it is.
+        // A resource in a nested template waits for the dependencies of the template, and the template is done when all
+        // its resources are.
         let mut within = entry.within;
         while let Some(outer) = within {
             waits[at].extend(named(entries, &entries[outer])?);
@@ -43,7 +44,7 @@ pub(super) fn of(entries: &[Entry<'_>]) -> Result<Vec<usize>, Fault> {
         return Ok(order);
     }
     Err(Fault::new(format!(
-        "these wait for each other, so none can be first: {}; take out one of their dependsOn",
+        "these resources depend on each other, so none can be first: {}; remove one of their dependsOn",
         waiting.join(", ")
     )))
 }
@@ -56,7 +57,7 @@ fn named(entries: &[Entry<'_>], entry: &Entry<'_>) -> Result<BTreeSet<usize>, Fa
         found.extend(called);
         if !is_there {
             let message = format!(
-                "dependsOn names '{}', which is not in the template; name what is, or take it out",
+                "dependsOn names '{}', which is not in the template; correct the name, or remove it",
                 shorten(text)
             );
             return Err(Fault::new(message).at(&entry.place));
@@ -65,7 +66,7 @@ fn named(entries: &[Entry<'_>], entry: &Entry<'_>) -> Result<BTreeSet<usize>, Fa
     Ok(found)
 }
 
-/// A compute needs its workspace, whether the template says so or not.
+/// A compute depends on its workspace, even if the template does not say so.
 fn workspace_of(entries: &[Entry<'_>], entry: &Entry<'_>) -> Option<usize> {
     if !entry.kind.eq_ignore_ascii_case(COMPUTES) {
         return None;

@@ -1,4 +1,4 @@
-//! The parameters of a template: what is declared, what is given, and whether that fits.
+//! The parameters of a template: their declarations, their values, and whether the two match.
 
 use serde_json::Value;
 
@@ -6,18 +6,18 @@ use super::NAMES_MAX;
 use super::evaluate::{Fault, Slot};
 use crate::json::{kind, shorten};
 
-/// How a parameter is declared.
+/// The declaration of a parameter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Declared<'t>(&'t Value);
 
 const KINDS: [&str; 7] =
     ["string", "securestring", "int", "bool", "object", "secureobject", "array"];
 
-/// By its name in small letters.
+/// The name in lower case, the declaration and the value.
 type Parameter<'t> = (String, (Declared<'t>, Slot<'t>));
 
-/// Each parameter with its value, or with what it is computed from. `given` are the values with the frame
-/// that they are computed in; `None` if they are meant as they stand.
+/// Each parameter with its value, or with the expression for it. `given` are the values, and `given_frame` the frame
+/// that they are computed in; `None` if they are literal values.
 pub(super) fn read<'t>(
     declared: Option<&'t Value>,
     given: Option<&'t Value>,
@@ -29,7 +29,7 @@ pub(super) fn read<'t>(
     if let Some((name, _)) = given.iter().find(|(name, _)| find(&declared, name).is_none()) {
         let names: Vec<&str> = declared.iter().map(|(name, _)| name.as_str()).take(24).collect();
         return Err(Fault::new(format!(
-            "a value is given for the parameter '{}', which the template does not declare; it declares: {}",
+            "a value is given for the parameter '{}', which the template does not declare; the declared parameters are: {}",
             shorten(name),
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         )));
@@ -42,7 +42,7 @@ pub(super) fn read<'t>(
         let slot = match find(&given, name) {
             Some(given) if given.get("reference").is_some() => {
                 return Err(fault(
-                    "its value is to come from a key vault, and there is none here; give the value itself"
+                    "its value refers to a key vault, which is not supported; give the value itself"
                         .to_owned(),
                 ));
             }
@@ -77,7 +77,7 @@ fn find<'t>(entries: &[(&'t String, &'t Value)], name: &str) -> Option<&'t Value
     entries.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
 }
 
-/// The entries of an object that may be missing.
+/// The entries of an object that may be absent.
 pub(super) fn entries<'t>(
     value: Option<&'t Value>,
     what: &str,
@@ -112,7 +112,7 @@ pub(super) fn is_secure(word: &str) -> bool {
     word.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("secure"))
 }
 
-/// Whether a value is what its parameter may be.
+/// Checks a value against the declaration of its parameter.
 pub(super) fn check(declared: &Declared<'_>, value: &Value) -> Result<(), String> {
     let declared = declared.0;
     let word = declared.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -129,7 +129,7 @@ pub(super) fn check(declared: &Declared<'_>, value: &Value) -> Result<(), String
         return Ok(());
     }
     if !fits {
-        return Err(format!("its value is {}; its type is {wanted}", kind(value)));
+        return Err(format!("its value is {}, but its type is {wanted}", kind(value)));
     }
     if let Some(Value::Array(allowed)) = declared.get("allowedValues") {
         let is_allowed = match value {

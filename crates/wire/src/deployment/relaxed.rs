@@ -1,7 +1,7 @@
-//! JSON as templates are written by hand, and as azure-cli passes them on: with comments, line ends in
-//! strings, commas too many, and `template` without quotes.
+//! JSON as templates are written by hand, and as azure-cli passes them on: with comments, line breaks in strings,
+//! superfluous commas, and `template` without quotes.
 
-/// The same as strict JSON. Whatever else is wrong with it stays wrong.
+/// The same document as strict JSON. Any other mistake in it is left as it is.
 pub(super) fn to_strict(text: &str) -> String {
     let mut made = String::with_capacity(text.len() + 16);
     let mut rest = text;
@@ -31,7 +31,7 @@ pub(super) fn to_strict(text: &str) -> String {
     made
 }
 
-/// Copies the string that begins here, and gives back what follows it.
+/// Copies the string that begins here, and returns the text after it.
 fn string<'t>(text: &'t str, made: &mut String) -> &'t str {
     made.push('"');
     let mut is_escaped = false;

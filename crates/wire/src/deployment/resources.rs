@@ -1,4 +1,4 @@
-//! The resources of a template: what each is called, where it goes, and what it waits for.
+//! The resources of a template: their names, where they are created, and what they depend on.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub(super) const WORKSPACES: &str = "Microsoft.MachineLearningServices/workspace
 pub(super) const COMPUTES: &str = "Microsoft.MachineLearningServices/workspaces/computes";
 const DEPLOYMENTS: &str = "Microsoft.Resources/deployments";
 
-/// What workspaces of the cloud need around them. Each stands for everything below it too.
+/// Resources that workspaces need around them in the cloud. Each entry also covers everything below it.
 pub(super) const LEFT_OUT: [&str; 9] = [
     "Microsoft.Authorization/roleAssignments",
     "Microsoft.ContainerRegistry/registries",
@@ -23,7 +23,7 @@ pub(super) const LEFT_OUT: [&str; 9] = [
     "Microsoft.Storage/storageAccounts",
 ];
 
-/// Resources in resources: the longest type of Azure has fewer parts.
+/// The most levels of child resources; Azure's longest type has fewer parts.
 const CHILDREN_MAX: usize = 8;
 const NAME_BYTES_MAX: usize = 512;
 const ID_BYTES_MAX: usize = 2_048;
@@ -33,29 +33,29 @@ const ID_BYTES_MAX: usize = 2_048;
 pub(super) struct Entry<'t> {
     pub(super) id: String,
     pub(super) kind: String,
-    /// With the names of what it is in: `workspace/cluster`.
+    /// The name including those of its parents: `workspace/cluster`.
     pub(super) name: String,
     pub(super) subscription: String,
     pub(super) resource_group: String,
-    /// Newer templates give resources names that only they know.
+    /// The symbolic name, which newer templates give to their resources.
     symbol: Option<&'t str>,
-    /// Where it stands.
+    /// The place of the resource in the template.
     pub(super) place: String,
     pub(super) raw: &'t Value,
-    /// Whose names stand in it.
+    /// The frame whose names the resource uses.
     pub(super) frame: usize,
     pub(super) properties: Slot<'t>,
-    /// The names of the template in it, if it is one.
+    /// The frame of the nested template, if the resource is one.
     pub(super) inner: Option<usize>,
-    /// The template in the template that it stands in, as another entry.
+    /// The entry of the nested template that contains the resource.
     pub(super) within: Option<usize>,
     pub(super) depends: Vec<String>,
-    /// Otherwise its condition says no, or it is said to be there.
+    /// False if its condition is false, or if it is declared as existing.
     pub(super) is_wanted: bool,
 }
 
 impl Entry<'_> {
-    /// Azure takes ids, names, and ids without their beginning.
+    /// Azure accepts ids, names, and ids without their beginning.
     pub(super) fn is_called(&self, text: &str) -> bool {
         let after = self.id.split_once("/providers/").map_or("", |(_, after)| after);
         self.symbol == Some(text)
@@ -69,14 +69,14 @@ impl Entry<'_> {
     }
 }
 
-/// Where a list of resources stands.
+/// The context of a list of resources.
 #[derive(Clone, Copy)]
 pub(super) struct Home<'h> {
     pub(super) frame: usize,
     pub(super) place: &'h str,
     pub(super) subscription: &'h str,
     pub(super) resource_group: &'h str,
-    /// The type and the name of the resource that it is in.
+    /// The type and the name of the parent resource.
     parent: Option<(&'h str, &'h str)>,
     within: Option<usize>,
     children: usize,
@@ -103,7 +103,7 @@ impl<'h> Home<'h> {
 }
 
 impl<'t> Machine<'t> {
-    /// Takes in a list of resources, with all that are in them.
+    /// Collects a list of resources, including their child resources.
     pub(super) fn collect(&mut self, list: &'t Value, home: Home<'_>) -> Result<(), Fault> {
         let found: Vec<(Option<&'t str>, String, &'t Value)> = match list {
             Value::Array(items) => {
@@ -139,7 +139,7 @@ impl<'t> Machine<'t> {
         refuse_copy(map)?;
         if self.entries.len() >= RESOURCES_MAX {
             return Err(Fault::new(format!(
-                "the template has more than {RESOURCES_MAX} resources, the most allowed; split it up"
+                "the template has more than {RESOURCES_MAX} resources, which is the limit; split it up"
             )));
         }
         let frame = home.frame;
@@ -193,7 +193,7 @@ impl<'t> Machine<'t> {
         };
         if home.children >= CHILDREN_MAX {
             return Err(Fault::new(format!(
-                "resources stand in resources over more than {CHILDREN_MAX} levels"
+                "resources are nested over more than {CHILDREN_MAX} levels; put them side by side"
             )));
         }
         let place = format!("{place}.resources");
@@ -201,7 +201,7 @@ impl<'t> Machine<'t> {
         self.collect(children, Home { place: &place, parent, children: home.children + 1, ..home })
     }
 
-    /// A resource that stands in another leaves out what the other says already.
+    /// The type and the name. A child resource may omit the parts that its parent already states.
     fn kind_and_name(&mut self, raw: &Value, home: Home<'_>) -> Result<(String, String), Fault> {
         let frame = home.frame;
         let missing = |what| move || Fault::new(format!("the resource has no {what}; give one"));
@@ -214,23 +214,26 @@ impl<'t> Machine<'t> {
             if !has_parent {
                 kind = format!("{parent_kind}/{kind}");
             }
-            // A type has its provider in front.
+            // A type starts with its provider, so it has one part more than the name.
             if name.split('/').count() + 1 != kind.split('/').count() {
                 name = format!("{parent_name}/{name}");
             }
         }
         if name.len() > NAME_BYTES_MAX || kind.len() > NAME_BYTES_MAX {
             return Err(Fault::new(format!(
-                "a name or type has more than {NAME_BYTES_MAX} bytes, the most allowed; shorten it"
+                "a name or type has more than {NAME_BYTES_MAX} bytes, which is the limit; shorten it"
             )));
         }
         if name.split('/').any(str::is_empty) || name.chars().any(char::is_control) {
-            return Err(Fault::new(format!("'{}' is no name of a resource", shorten(&name))));
+            return Err(Fault::new(format!(
+                "'{}' is not a valid name of a resource",
+                shorten(&name)
+            )));
         }
         Ok((kind, name))
     }
 
-    /// A string of a resource, computed.
+    /// A computed string property of a resource.
     fn text(&mut self, raw: &Value, key: &str, frame: usize) -> Result<Option<String>, Fault> {
         let Some(value) = raw.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
         match self.resolve(value, frame)? {
@@ -244,7 +247,7 @@ impl<'t> Machine<'t> {
             return Ok(Vec::new());
         };
         let Value::Array(items) = self.resolve(value, frame)? else {
-            return Err(Fault::new("its dependsOn is no array; give an array of ids or names"));
+            return Err(Fault::new("its dependsOn is not an array; give an array of ids or names"));
         };
         if items.len() > RESOURCES_MAX {
             let got = items.len();
@@ -254,16 +257,18 @@ impl<'t> Machine<'t> {
         }
         let text = |item: Value| match item {
             Value::String(text) => Ok(text),
-            other => Err(Fault::new(format!("dependsOn has {}; give ids or names", kind(&other)))),
+            other => {
+                Err(Fault::new(format!("dependsOn contains {}; give ids or names", kind(&other))))
+            }
         };
         items.into_iter().map(text).collect()
     }
 
-    /// A template in the template: its resources are made as if they stood here.
+    /// Collects the resources of a nested template as if they were part of this one.
     fn nest(&mut self, at: usize, home: Home<'_>) -> Result<(), Fault> {
         if home.nesting >= NESTING_MAX {
             return Err(Fault::new(format!(
-                "templates stand in templates over more than {NESTING_MAX} levels; put them side by side"
+                "templates are nested over more than {NESTING_MAX} levels; put them side by side"
             )));
         }
         let entry = &self.entries[at];
@@ -275,7 +280,7 @@ impl<'t> Machine<'t> {
         let template = properties.and_then(|properties| properties.get("template"));
         let Some(template) = template else {
             return Err(Fault::new(
-                "it has no properties.template; templates elsewhere (templateLink) are not fetched, so put \
+                "it has no properties.template; linked templates (templateLink) are not fetched, so put \
                  the template here",
             ));
         };
@@ -306,8 +311,8 @@ impl<'t> Machine<'t> {
         )
     }
 
-    /// Makes the names of a template known. `given_in` is the frame of its values, `None` if they are meant
-    /// as they stand.
+    /// Opens a frame with the names of a template. `given_in` is the frame of the parameter values; `None` if they are
+    /// literal values.
     pub(super) fn open(
         &mut self,
         template: &'t Value,

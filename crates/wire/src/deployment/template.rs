@@ -1,4 +1,4 @@
-//! A whole template, from its text to what is to be made.
+//! Turns the text of a whole template into the resources to create.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::error::ArmError;
 use crate::json::{Field, JsonText, kind, shorten};
 use crate::{compute, workspace};
 
-/// Sections whose meaning we would have to guess at.
+/// Sections that are not supported.
 const NOT_READ: [&str; 3] = ["functions", "imports", "extensions"];
 
-/// Everything but the hash.
+/// Everything in the plan except the hash.
 pub(super) fn read(
     template: &Value,
     given: Option<&Value>,
@@ -32,7 +32,7 @@ pub(super) fn read(
         setting.deployment.to_owned(),
     );
     let frame = machine.open(template, given, None, names)?;
-    // Also those that nothing uses: a wrong value is a slip.
+    // Unused parameters are checked as well, because a wrong value is a mistake.
     let declared: Vec<String> = machine.frames[frame].parameters.keys().cloned().collect();
     for name in declared {
         machine.parameter(&name, frame)?;
@@ -54,7 +54,7 @@ pub(super) fn read(
         let entry = &machine.entries[at];
         if !seen.insert(entry.id.to_ascii_lowercase()) {
             let message =
-                format!("'{}' is in the template twice; leave one out", shorten(&entry.name));
+                format!("'{}' is in the template twice; remove one of them", shorten(&entry.name));
             return Err(Fault::new(message).at(&entry.place).into());
         }
         if entry.is_nested() {
@@ -71,7 +71,7 @@ pub(super) fn read(
     Ok(plan)
 }
 
-/// Before anything is computed: that every expression reads, and has functions that exist.
+/// Checks that every expression can be parsed and uses functions that exist, before anything is computed.
 fn check_form(template: &Value) -> Result<(), ArmError> {
     let Value::Object(map) = template else {
         let message = format!("the template is {}; give a JSON object", kind(template));
@@ -94,7 +94,7 @@ fn check_form(template: &Value) -> Result<(), ArmError> {
     })
 }
 
-/// What is wrong, and where, put together only once something is: a template has many texts.
+/// Returns what is wrong and where. The place is only put together after an error, because a template has many texts.
 fn check_texts(value: &Value) -> Result<(), (String, String)> {
     let here = |why: String| (why, String::new());
     match value {
@@ -148,23 +148,23 @@ impl<'t> Machine<'t> {
         let key = WorkspaceKey::new(&entry.subscription, &entry.resource_group, home);
         let (id, place) = (entry.id.clone(), entry.place.clone());
         let body = self.body(at)?;
-        // As whoever wrote it knows it: where in the template, and what.
-        let told = |mut error: ArmError| {
+        // The error names the resource and its place in the template.
+        let placed = |mut error: ArmError| {
             let detail = &mut error.body.error;
             detail.message = format!("{place} ({}): {}", shorten(&id), detail.message);
             error
         };
         if is_workspace {
-            let wanted = workspace_wanted(&body).map_err(told)?;
+            let wanted = workspace_wanted(&body).map_err(placed)?;
             return Ok(DeployWhat::Workspace { key, wanted: Box::new(wanted) });
         }
         let text = body.to_string();
-        let wanted = compute::parse_request(text.as_bytes(), digest).map_err(told)?;
+        let wanted = compute::parse_request(text.as_bytes(), digest).map_err(placed)?;
         let (name, wanted) = (compute.into(), Box::new(wanted));
         Ok(DeployWhat::Compute { workspace: key, name, wanted })
     }
 
-    /// A resource as a PUT of its own would have it.
+    /// The body of a PUT request for the resource.
     fn body(&mut self, at: usize) -> Computed {
         let (raw, frame) = (self.entries[at].raw, self.entries[at].frame);
         let place = self.entries[at].place.clone();
@@ -182,7 +182,7 @@ impl<'t> Machine<'t> {
         Ok(Value::Object(body))
     }
 
-    /// What a template answers with: `{"name": {"type": …, "value": …}}`.
+    /// The outputs of a template: `{"name": {"type": …, "value": …}}`.
     pub(super) fn outputs(&mut self, raw: Option<&Value>, frame: usize, place: &str) -> Computed {
         let mut found = Map::new();
         for (name, output) in
@@ -199,14 +199,14 @@ impl<'t> Machine<'t> {
             let word = output.get("type").and_then(Value::as_str).unwrap_or_default();
             let Some((_, shown)) = TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(word))
             else {
-                return Err(fault(format!("its type is '{}', which is none", shorten(word))));
+                return Err(fault(format!("its type '{}' does not exist", shorten(word))));
             };
             let Some(value) = output.get("value") else {
                 let message = "it has no value; give one, as copy loops are not supported";
                 return Err(fault(message.to_owned()));
             };
             let value = self.resolve(value, frame).map_err(|fault| fault.at(&place))?;
-            // Secrets are for the template only.
+            // A secret is not returned.
             let output = if parameters::is_secure(word) {
                 json!({ "type": shown })
             } else {
@@ -218,7 +218,7 @@ impl<'t> Machine<'t> {
     }
 }
 
-/// Types of outputs, as Azure spells them in answers.
+/// The types of outputs, as Azure spells them in responses.
 const TYPES: [(&str, &str); 7] = [
     ("string", "String"),
     ("securestring", "SecureString"),
@@ -241,7 +241,7 @@ fn outputs(
     let text = found.to_string();
     if text.len() > OUTPUTS_BYTES_MAX {
         let message = format!(
-            "the outputs have {} bytes; at most {OUTPUTS_BYTES_MAX} are kept, so leave some out",
+            "the outputs have {} bytes; at most {OUTPUTS_BYTES_MAX} are allowed, so leave some out",
             text.len()
         );
         return Err(ArmError::invalid_template("outputs", message));
@@ -249,7 +249,7 @@ fn outputs(
     Ok(JsonText::new(&text))
 }
 
-/// Hubs, projects and feature stores are workspaces too, in name.
+/// In Azure, hubs, projects and feature stores are also resources of the type workspace.
 fn workspace_wanted(body: &Value) -> Result<muster_core::WorkspacePatch, ArmError> {
     let root = Field::root(body);
     let field = root.get("kind")?;
@@ -264,8 +264,8 @@ fn workspace_wanted(body: &Value) -> Result<muster_core::WorkspacePatch, ArmErro
 
 fn unknown_kind(entry: &Entry<'_>) -> Fault {
     let message = format!(
-        "the resource type '{}' cannot be made here; {WORKSPACES} and {COMPUTES} are made, and {} are left out \
-         with a note, so take it out of the template",
+        "the resource type '{}' is not supported; {WORKSPACES} and {COMPUTES} are created, and {} are left out \
+         with a note, so remove it from the template",
         shorten(&entry.kind),
         LEFT_OUT.join(", ")
     );

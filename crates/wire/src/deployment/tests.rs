@@ -1,4 +1,4 @@
-//! Templates as people and Azure's clients write them, and as nobody should.
+//! Templates as people and Azure's clients write them, and malformed ones.
 
 mod hostile;
 mod values;
@@ -54,7 +54,7 @@ fn cluster(name: &str) -> Value {
     })
 }
 
-/// What is made, as `workspace` and `workspace/cluster`.
+/// The resources to create, as `workspace` and `workspace/cluster`.
 fn made(plan: &Plan) -> Vec<String> {
     let name = |step: &DeployWhat| match step {
         DeployWhat::Workspace { key, .. } => key.name.to_string(),
@@ -122,7 +122,7 @@ fn a_template_makes_a_workspace_and_then_its_cluster() {
     );
     assert!(!outputs.contains("hunter2"), "{outputs}");
 
-    // The same template has the same hash, whatever its values.
+    // The same template has the same hash, whatever the values of its parameters.
     let other = read(template, json!({"name": {"value": "ws2"}})).expect("a template");
     assert_eq!(other.template_hash, plan.template_hash);
     assert_eq!(plan.template_hash.len(), 64);
@@ -132,14 +132,14 @@ fn a_template_makes_a_workspace_and_then_its_cluster() {
 fn what_workspaces_of_the_cloud_need_is_left_out_and_named() {
     let template = resources(json!([
         {"type": "Microsoft.Storage/storageAccounts", "name": "sa", "properties": {
-            // Not computed: nothing is made of it.
+            // Not computed, because the resource is not created.
             "key": "[listKeys(resourceId('Microsoft.Storage/storageAccounts', 'sa'), '2021-04-01').keys[0]]",
         }},
         {"type": "Microsoft.KeyVault/vaults", "name": "kv", "condition": false},
         {"type": "Microsoft.Insights/components", "name": "ai", "dependsOn": ["sa"]},
         {
             "type": ML, "name": "ws", "location": "eastus",
-            // One is not wanted, and one is named without the beginning of its id.
+            // One resource is excluded by its condition, and one is named without the beginning of its id.
             "dependsOn": ["kv", "Microsoft.Insights/components/ai"],
             "properties": {"storageAccount": "[resourceId('Microsoft.Storage/storageAccounts', 'sa')]"},
         },
@@ -236,14 +236,14 @@ fn what_cannot_be_carried_out_is_refused_with_its_place() {
             json!({"name": "[nonsense('a')]"}),
             "resources[0].name: the function 'nonsense' does not exist",
         ),
-        (json!({"location": "[environment().name]"}), "'environment' is not computed here"),
+        (json!({"location": "[environment().name]"}), "'environment' is not supported"),
         (json!({"name": "[concat('a']"}), "resources[0].name: the expression ends"),
         (json!({"name": "[parameters('x')]"}), "there is no parameter 'x'"),
         (json!({"name": "[variables('x')]"}), "there is no variable 'x'"),
         (json!({"name": "[reference('x').y]"}), "in properties and outputs only"),
         (
             json!({"properties": {"description": "[reference('x').y]"}}),
-            "names nothing that this template makes",
+            "does not refer to a resource of this template",
         ),
         (
             json!({"properties": {"description": "[resourceGroup().nothing]"}}),
@@ -261,12 +261,12 @@ fn what_cannot_be_carried_out_is_refused_with_its_place() {
         ),
         (
             json!({"type": "Microsoft.Sql/servers"}),
-            "the resource type 'Microsoft.Sql/servers' cannot be made here; Microsoft.Machine",
+            "the resource type 'Microsoft.Sql/servers' is not supported; Microsoft.Machine",
         ),
-        (json!({"type": ML, "name": "a/b"}), "wants 1 names and gets 2"),
+        (json!({"type": ML, "name": "a/b"}), "needs 1 names, but has 2"),
         (json!({"kind": "Hub"}), "kind is 'Hub', which is not supported"),
         (json!({"dependsOn": ["ghost"]}), "dependsOn names 'ghost', which is not in the template"),
-        (json!({"dependsOn": ["ws"]}), "these wait for each other"),
+        (json!({"dependsOn": ["ws"]}), "these resources depend on each other"),
         (json!({"condition": "maybe"}), "condition: an argument is a string; give true or false"),
         (json!({"type": null}), "the resource has no type"),
     ];
@@ -287,7 +287,11 @@ fn bodies_that_ask_for_more_are_refused() {
     let good = json!({"properties": {"mode": "Incremental", "template": {"resources": []}}});
     assert_eq!(read_body(&good).expect("nothing").steps, []);
     let cases = [
-        ("/properties/mode", json!("Complete"), "it would delete what the template does not"),
+        (
+            "/properties/mode",
+            json!("Complete"),
+            "it would delete everything that the template does not",
+        ),
         ("/properties/mode", Value::Null, "properties.mode is missing"),
         ("/properties/template", Value::Null, "properties.template is missing"),
         ("/properties/template", json!([]), "the template is an array"),
@@ -301,7 +305,7 @@ fn bodies_that_ask_for_more_are_refused() {
         (
             "/properties/parameters",
             json!({"x": {"value": 1}}),
-            "does not declare; it declares: none",
+            "does not declare; the declared parameters are: none",
         ),
     ];
     for (place, value, words) in cases {
@@ -326,11 +330,15 @@ fn a_parameter_has_what_it_is_declared_to_have() {
         Ok(())
     );
     assert_eq!(check(json!({"type": "int", "nullable": true}), Value::Null), Ok(()));
-    // Values are meant as they stand; defaults are computed.
+    // Given values are literal; defaults are computed.
     assert_eq!(check(json!({"type": "string"}), json!({"value": "[nonsense()]"})), Ok(()));
     let cases = [
         (json!({"type": "string"}), Value::Null, "parameters.p: it has neither a value nor"),
-        (json!({"type": "int"}), json!({"value": "4"}), "its value is a string; its type is int"),
+        (
+            json!({"type": "int"}),
+            json!({"value": "4"}),
+            "its value is a string, but its type is int",
+        ),
         (json!({"type": "thing"}), json!({"value": 1}), "its type is 'thing'; give string,"),
         (
             json!({"type": "string", "allowedValues": ["a", "b"]}),
@@ -355,7 +363,7 @@ fn a_parameter_has_what_it_is_declared_to_have() {
         (
             json!({"type": "string", "defaultValue": "[parameters('p')]"}),
             Value::Null,
-            "it is defined by itself",
+            "its definition refers to itself",
         ),
         (
             json!({"type": "string"}),

@@ -1,4 +1,4 @@
-//! What a template would change, told property by property.
+//! The changes that a template would make, property by property.
 
 use muster_core::model::{ClusterSpec, Deployment, Record};
 use muster_core::{ClusterPatch, Foreseen};
@@ -26,9 +26,9 @@ pub struct WhatIfProperties {
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfChange {
     pub resource_id: String,
-    /// `Create`, `Modify`, `NoChange`, or `Ignore` for what is left out.
+    /// `Create`, `Modify`, `NoChange`, or `Ignore` for a resource that is left out.
     pub change_type: String,
-    /// What can be asked for, as a template would have it.
+    /// The properties that can be requested, in the form of a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<JsonText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ pub struct WhatIfChange {
     pub delta: Vec<PropertyChange>,
 }
 
-/// Clients want both values to be there, and take `null` for none.
+/// Clients expect both values to be present, and read `null` as none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PropertyChange {
@@ -94,7 +94,7 @@ fn text(value: &Value) -> Option<JsonText> {
     JsonText::new(&value.to_string())
 }
 
-/// The resource as a template would have it. What only the server says of it is left out.
+/// The resource in the form of a template, without the properties that only the server sets.
 fn shape(resource: &str, record: &Record) -> Value {
     let mut shape = match record {
         Record::Compute { spec, .. } => request_value(&patch(spec), None),
@@ -106,7 +106,7 @@ fn shape(resource: &str, record: &Record) -> Value {
                 "description": about.description,
             },
         })),
-        // Templates make nothing else.
+        // Templates create no other resources.
         Record::Group(_) | Record::Lock(_) | Record::Quota(_) | Record::User { .. } => json!({}),
         Record::Role(_) | Record::Host { .. } => json!({}),
     };
@@ -115,7 +115,7 @@ fn shape(resource: &str, record: &Record) -> Value {
     shape
 }
 
-/// Everything that it is, asked for.
+/// A patch that requests everything in the specification.
 fn patch(spec: &ClusterSpec) -> ClusterPatch {
     let spec = spec.clone();
     ClusterPatch {
@@ -144,7 +144,7 @@ fn patch(spec: &ClusterSpec) -> ClusterPatch {
     }
 }
 
-/// What is a list is one value: which of its items became which is anybody's guess.
+/// A list is compared as one value, because its items cannot be matched reliably.
 fn compare(path: &str, before: &Value, after: &Value, delta: &mut Vec<PropertyChange>) {
     let (Value::Object(old), Value::Object(new)) = (before, after) else {
         if before != after {

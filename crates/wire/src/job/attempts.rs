@@ -1,4 +1,5 @@
-//! The attempts of a job, one by one: when, how they ended, what they cost, their logs, and what the last ones left.
+//! The attempts of a job: when they ran, how they ended, what they cost, their logs, and the files that the last ones
+//! left.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +16,20 @@ use crate::timestamp;
 pub struct Attempts {
     /// Oldest first.
     pub value: Vec<AttemptEntry>,
-    /// Of all of them.
+    /// The sums over all attempts.
     pub node_microseconds: u64,
     pub micro_usd: u64,
-    /// What each member left last, by rank.
+    /// The files that each member left last, by rank.
     #[serde(default)]
     pub saved: Vec<SavedEntry>,
     #[serde(default)]
     pub submitted_at: Option<String>,
-    /// Its end, or now.
+    /// When the job ended, or the current time.
     #[serde(default)]
     pub until: Option<String>,
     #[serde(default)]
     pub status: Option<String>,
-    /// After its last attempt it waits, or waited until it was canceled.
+    /// The time in the queue after the last attempt, until now or until the job was canceled.
     #[serde(default)]
     pub waiting: Option<Phases>,
 }
@@ -36,9 +37,9 @@ pub struct Attempts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptEntry {
-    /// From 1.
+    /// Counted from 1.
     pub number: u32,
-    /// A word of the ledger for what it came to, or of the job's status while it is not over.
+    /// The outcome in the ledger's words, or the status of the job while the attempt is running.
     pub outcome: String,
     pub granted_at: String,
     #[serde(default)]
@@ -46,17 +47,18 @@ pub struct AttemptEntry {
     #[serde(default)]
     pub ended_at: Option<String>,
     pub node_microseconds: u64,
-    /// They add up to what the job costs, to the millionth: the fraction that one is rounded by is the next one's.
+    /// The costs of the attempts add up exactly to the cost of the job: each rounding error is carried over to the next
+    /// attempt.
     pub micro_usd: u64,
-    /// Where its time went.
+    /// How the time of the attempt was spent.
     #[serde(default)]
     pub phases: Phases,
-    /// The phase that it failed in, and why, if it is how the job failed or its node was lost.
+    /// The phase in which the attempt failed, and why, if it made the job fail or lost its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_in: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Name → an address that needs no token.
+    /// File name → a URL that needs no token.
     #[serde(default)]
     pub log_files: BTreeMap<String, String>,
 }
@@ -65,17 +67,18 @@ pub struct AttemptEntry {
 #[serde(rename_all = "camelCase")]
 pub struct SavedEntry {
     pub rank: u32,
-    /// The attempt that left it.
+    /// The attempt that left the files.
     pub attempt: u32,
     pub saved_at: String,
     pub tree: String,
     pub files: u32,
     pub bytes: u64,
-    /// Of the list of files, without a token. With `/` and a digest behind its path: of one file.
+    /// The URL of the file list, which needs no token. With `/` and a digest appended to its path, it is the URL of one
+    /// file.
     pub url: String,
 }
 
-/// One attempt, live or over.
+/// An attempt, which may still be running.
 struct Tried<'a> {
     number: u32,
     outcome: &'a str,
@@ -85,7 +88,7 @@ struct Tried<'a> {
     members: &'a [Member],
 }
 
-/// `logs` has the addresses of an attempt's logs, by its number; `url` that of a tree.
+/// `logs` has the URLs of the logs by attempt number; `url` returns the URL of a tree.
 pub fn attempts(
     facts: &JobFacts<'_>,
     now: Wall,
@@ -141,7 +144,7 @@ pub fn attempts(
     }
 }
 
-/// Why the job failed, if this attempt was its last.
+/// Why the job failed, if this was its last attempt.
 fn failure<'a>(facts: &'a JobFacts<'_>, tried: &Tried<'_>) -> Option<&'a Failure> {
     match &facts.job.state {
         JobState::Failed { why, .. } if tried.number == facts.job.attempts => Some(&**why),
@@ -192,7 +195,8 @@ fn tried<'a>(facts: &'a JobFacts<'_>) -> Vec<Tried<'a>> {
     over.chain(live).collect()
 }
 
-/// A lost node's attempt is called after what became of the job there; here after what happened.
+/// The ledger calls the attempt `retried`, after what happened to the job; here it is called after what happened to the
+/// node.
 fn outcome_text(outcome: AttemptOutcome) -> &'static str {
     match outcome {
         AttemptOutcome::Retried => "lost",

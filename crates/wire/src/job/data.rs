@@ -1,4 +1,4 @@
-//! Inputs and outputs of a job, and the addresses that they name.
+//! The inputs and outputs of a job, and the URIs that they name.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const KINDS: [(&str, DataKind); 6] = [
     ("mlflow_model", DataKind::MlflowModel),
     ("triton_model", DataKind::TritonModel),
 ];
-/// Evaluating a table is the program's own work here, as it is with Azure's library for it.
+/// A table is evaluated by the program itself, as with Azure's library.
 const INPUT_MODES: [(&str, InputMode); 5] = [
     ("ReadOnlyMount", InputMode::ReadOnlyMount),
     ("Download", InputMode::Download),
@@ -35,17 +35,17 @@ const OUTPUT_MODES: [(&str, OutputMode); 3] = [
     ("Upload", OutputMode::Upload),
     ("Direct", OutputMode::Direct),
 ];
-/// Where an output goes that names no place. One that is a file has a folder around it.
+/// The default path of an output. A file is put in a folder of its own.
 const OUTPUT_PATH: &str = "azureml/${{name}}/${{output_name}}";
 const OUTPUT_FILE_PATH: &str = "azureml/${{name}}/${{output_name}}/${{output_name}}";
 
-/// How clients of azure-ai-ml spell a type.
+/// The spelling of a type in azure-ai-ml.
 pub fn kind_text(kind: DataKind) -> &'static str {
     let found = KINDS.iter().find(|(_, known)| *known == kind);
-    found.map(|(text, _)| *text).expect("the table names every kind")
+    found.map(|(text, _)| *text).expect("the table contains every kind")
 }
 
-/// The same for those before 1.35.
+/// The same for versions before 1.35.
 pub fn older_kind_text(kind: DataKind) -> &'static str {
     match kind {
         DataKind::UriFile => "UriFile",
@@ -57,7 +57,7 @@ pub fn older_kind_text(kind: DataKind) -> &'static str {
     }
 }
 
-/// What an address of data names.
+/// What a data URI refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataUri {
     DataLocation(asset::AssetLocation),
@@ -65,13 +65,13 @@ pub enum DataUri {
     Asset(Reference),
 }
 
-/// What only the server knows of the things that a job names. An error is in words, for whoever submits.
+/// Resolves the names in a job that only the server knows. An error is a message for the submitter.
 pub trait Resolve {
     fn code(&self, id: &str) -> Result<DataLocation, String>;
     fn environment(&self, id: &str) -> Result<JobEnvironment, String>;
     fn source(&self, kind: DataKind, uri: &DataUri) -> Result<Source, String>;
     fn output(&self, datastore: Option<&str>, path: &str) -> Result<DataLocation, String>;
-    /// Whether an output may become this version of an asset.
+    /// Checks whether an output may be registered as this version of an asset.
     fn registration(&self, kind: DataKind, wanted: &Registration) -> Result<(), String>;
 }
 
@@ -90,7 +90,7 @@ impl DataUri {
     }
 }
 
-/// A path of somebody's machine, not an ARM id.
+/// Whether this is a path on a local machine rather than an ARM id.
 fn is_local(text: &str) -> bool {
     let is_id = text.get(..15).is_some_and(|start| start.eq_ignore_ascii_case("/subscriptions/"));
     text.starts_with('/') && !is_id
@@ -129,7 +129,7 @@ fn parse_input(
     let literal = field.get("value")?;
     if is_literal && (literal.is_present() || kind.is_present()) {
         let Some(text) = literal.scalar()? else {
-            return Err(literal.missing("give the input's value"));
+            return Err(literal.missing("give the value of the input"));
         };
         return Ok(JobInput::Literal(text.into()));
     }
@@ -137,19 +137,19 @@ fn parse_input(
     let mode = field.get("mode")?;
     if mode.string()?.is_some_and(|mode| mode.eq_ignore_ascii_case("ReadWriteMount")) {
         return Err(mode.invalid(format!(
-            "{} is ReadWriteMount, and inputs are never changed here; name an output instead",
+            "{} is ReadWriteMount, but inputs are read-only; use an output instead",
             mode.path
         )));
     }
     let mode = mode.choice(&INPUT_MODES)?.unwrap_or(InputMode::ReadOnlyMount);
     let at = field.get("uri")?;
     let Some(uri) = at.text()?.filter(|uri| !uri.is_empty()) else {
-        return Err(at.missing("say where its data is"));
+        return Err(at.missing("give the location of its data"));
     };
     let said = |why: String| at.invalid(format!("{} is '{}': {why}", at.path, shorten(&uri)));
     let parsed = DataUri::parse(&uri, kind, workspace).map_err(said)?;
     let source = match resolve.source(kind, &parsed) {
-        // Its program reads it by itself, with whatever it needs for that.
+        // The program reads the data itself, so any URL is accepted.
         Err(_) if mode == InputMode::Direct && is_elsewhere(&parsed) => Source::Url,
         found => found.map_err(said)?,
     };
@@ -176,7 +176,8 @@ pub(super) fn parse_outputs(
     Ok(outputs)
 }
 
-/// Where Azure shows everything that a job leaves; clients that send a job again send it along.
+/// Whether this is the entry in which Azure shows all files that a job leaves. Clients that resubmit a job send it
+/// back.
 fn is_artifacts(name: &str, field: &Field<'_>) -> Result<bool, ArmError> {
     let at = format!("azureml://datastores/{ARTIFACT_DATASTORE}/");
     let uri = field.get("uri")?.string()?.unwrap_or("");
@@ -206,14 +207,15 @@ fn parse_output(
                 DataUri::DataLocation(asset::AssetLocation::Datastore { path, .. })
                     if kind.is_file() && path.trim_end_matches('/').is_empty() =>
                 {
-                    Err("an output of type uri_file needs the file's name behind /paths/"
+                    Err("an output of type uri_file needs the name of the file after /paths/"
                         .to_owned())
                 }
                 DataUri::DataLocation(asset::AssetLocation::Datastore { datastore, path }) => {
                     resolve.output(Some(&datastore), path.trim_end_matches('/'))
                 }
                 DataUri::DataLocation(_) | DataUri::Asset(_) => {
-                    Err("an output goes to azureml://datastores/NAME/paths/PATH".to_owned())
+                    Err("give the location of an output as azureml://datastores/NAME/paths/PATH"
+                        .to_owned())
                 }
             }
         }
@@ -233,7 +235,7 @@ fn parse_registration(
     let Some(name) = at.string()?.map(strip_prefix).filter(|name| filled(name)) else {
         return match wanted_version {
             None => Ok(None),
-            Some(_) => Err(at.missing("name the asset that the version is of")),
+            Some(_) => Err(at.missing("give the name of the asset, because assetVersion is given")),
         };
     };
     let wanted = Registration { name: name.into(), version: wanted_version };

@@ -29,7 +29,7 @@ pub struct RunDetails {
     pub input_datasets: Vec<NotYet>,
     #[serde(default)]
     pub output_datasets: Vec<NotYet>,
-    /// Name → an address that needs no token. Clients stream `user_logs/std_log.txt`.
+    /// File name → a URL that needs no token. Clients stream `user_logs/std_log.txt`.
     #[serde(default)]
     pub log_files: BTreeMap<String, String>,
     #[serde(default)]
@@ -38,7 +38,7 @@ pub struct RunDetails {
     pub error: Option<RunError>,
 }
 
-/// Why a run failed: an error inside an error, as Azure has it.
+/// Why a run failed: an error inside an error, as in Azure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunError {
@@ -49,8 +49,8 @@ pub struct RunError {
     pub component_name: Option<String>,
 }
 
-/// `log_files`: name → address. The last answer must name the complete log: a client that sees a terminal
-/// status reads it once more and leaves.
+/// `log_files` maps file names to URLs. The last response must include the complete log, because a client that sees a
+/// final status reads the log once more and exits.
 pub fn details(facts: &JobFacts<'_>, log_files: &BTreeMap<String, String>) -> RunDetails {
     RunDetails {
         run_id: facts.job.name.to_string(),

@@ -1,4 +1,4 @@
-//! In whose name a job asks for things: kept as it was written, and shown so.
+//! The identity of a job: stored and shown as it was written.
 
 use muster_core::model::{JobIdentity, JobSpec};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What a list of jobs is asked for.
+//! The parameters of a list of jobs.
 
 use crate::error::ArmError;
 use crate::json::unknown;
@@ -7,7 +7,7 @@ use crate::path::Query;
 const KINDS: [&str; 8] =
     ["AutoML", "Command", "Sweep", "Pipeline", "Spark", "FineTuning", "Labeling", "Base"];
 
-/// Whether `jobType` leaves commands in the list. There are no others.
+/// Whether `jobType` includes command jobs. There are no other types.
 pub fn asks_for_commands(query: &Query) -> Result<bool, ArmError> {
     let Some(kind) = query.get("jobType").filter(|kind| !kind.is_empty()) else { return Ok(true) };
     if !KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind)) {

@@ -1,4 +1,4 @@
-//! What is written on a job after its submit: the body of a PATCH of its run.
+//! Changes to a job after its submission: the body of a PATCH of its run.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::json::{Field, parse_object};
 
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// Whatever else clients send along is run history's own business.
+/// Other properties in the body belong to run history and are ignored.
 pub fn parse_patch(body: &[u8]) -> Result<JobPatch, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let run = Field::root(&value);
@@ -18,7 +18,7 @@ pub fn parse_patch(body: &[u8]) -> Result<JobPatch, ArmError> {
         Ok(run.get(name)?.string_map()?.unwrap_or_default())
     };
     let mut properties = map("properties")?;
-    // Clients send back what they read.
+    // Clients send back the properties that they read.
     properties.retain(|key, _| !key.starts_with(property::OURS));
     Ok(JobPatch {
         display_name: run.get("displayName")?.text()?,

@@ -1,4 +1,4 @@
-//! A job as a client wants it.
+//! A job as requested by a client.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ use crate::notes;
 use crate::path::{parse_id, strip_prefix, workspace_id};
 use crate::unserved::Unserved;
 
-/// The longest command and environment, with every character escaped, fit.
+/// Large enough for the longest command and environment with every character escaped.
 pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Where a job goes that names no experiment.
+/// The experiment of a job that does not name one.
 pub const DEFAULT_EXPERIMENT: &str = "Default";
 
 const JOB_TYPE: &str = "Command";
-/// They say what to run, or on what. A job that has one would do something else without it, so it is
-/// refused until we can do what it says.
+/// These properties decide what is run. Without them the job would do something else, so it is refused until they are
+/// supported.
 const LATER: [&str; 1] = ["componentId"];
 
-/// What clients were shown and send back, and what says what is so anyway.
+/// Properties that clients send back as they were shown, and properties that state what is always the case.
 const HARMLESS: [&str; 15] = [
     "id",
     "name",
@@ -46,13 +46,13 @@ const HARMLESS: [&str; 15] = [
     "properties.services.*.endpoint",
     "properties.services.*.status",
     "properties.services.*.errorMessage",
-    // Every job has them, so they are among what was shown.
+    // Every job is shown with these services and this output.
     "properties.services.Studio.*",
     "properties.services.Tracking.*",
     "properties.outputs.default.*",
 ];
 
-/// Reads the body of a PUT of a job of this name to `workspace`.
+/// Reads the body of a PUT for a job with this name in `workspace`.
 pub fn parse_request(
     body: &[u8],
     workspace: &WorkspaceKey,
@@ -63,7 +63,7 @@ pub fn parse_request(
     let reads = Reads::default();
     let job = Field::noted(&value, &reads).get("properties")?;
     if !job.is_present() {
-        return Err(job.missing("give the job's properties there"));
+        return Err(job.missing("give the properties of the job"));
     }
     check_type(&job.get("jobType")?)?;
     for later in LATER {
@@ -73,12 +73,12 @@ pub fn parse_request(
     for arguments in ["dockerArgs", "dockerArgsList"] {
         refuse_if_filled(&resources.get(arguments)?)?;
     }
-    // Which it is, only matters for a job that is there.
+    // The value matters only for a job that exists.
     job.get("isArchived")?.boolean()?;
     refuse_local(&resources.get("properties")?)?;
     let command = job.get("command")?;
     let Some(command) = command.text()? else {
-        return Err(command.missing("say what to run"));
+        return Err(command.missing("give the command to run"));
     };
     let properties = job.get("properties")?;
     let code = job.get("codeId")?;
@@ -130,27 +130,28 @@ pub fn parse_request(
     Ok(spec)
 }
 
-/// Whether a PUT moves a job into the archive, or out of it.
+/// Whether a PUT archives or restores a job.
 pub fn is_archived(body: &[u8]) -> Result<Option<bool>, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     Field::root(&value).get("properties")?.get("isArchived")?.boolean()
 }
 
-/// A run on the client's own machine: it would start a container there, with what only Azure sends for it.
+/// Refuses a run on the client's own machine: the client would start a container there, which needs data that only
+/// Azure sends.
 fn refuse_local(properties: &Field<'_>) -> Result<(), ArmError> {
     let local = properties.get("IsLocal")?;
     if !local.is_filled() {
         return Ok(());
     }
     let message = format!(
-        "{} says that the job runs on the machine of whoever submits it, which is not supported; name a compute, \
-         or none for a serverless job",
+        "{} asks to run the job on the submitter's own machine, which is not supported; name a compute, \
+         or leave the compute out to run a serverless job",
         local.path
     );
     Err(ArmError::not_supported(&local.path, message))
 }
 
-/// What clients note about a job. What is ours among it has been read.
+/// The properties that clients store with a job. Muster's own properties are read elsewhere.
 fn notes_of(properties: &Field<'_>) -> Result<BTreeMap<String, String>, ArmError> {
     let mut notes = properties.string_map()?.unwrap_or_default();
     notes.retain(|key, _| !key.starts_with(property::OURS));
@@ -177,28 +178,25 @@ fn refuse_if_filled(field: &Field<'_>) -> Result<(), ArmError> {
 
 pub(super) fn unsupported(field: &Field<'_>) -> ArmError {
     let path = &field.path;
-    ArmError::not_supported(
-        path,
-        format!("{path} is not supported in this version, and was not ignored; leave it out"),
-    )
+    ArmError::not_supported(path, format!("{path} is not supported in this version; leave it out"))
 }
 
-/// No compute is written in one way, however it was said.
 fn parse_timeout(limits: &Field<'_>) -> Result<Option<Span>, ArmError> {
     limits.get("jobLimitsType")?.choice(&[(JOB_TYPE, ())])?;
     limits.get("timeout")?.duration()
 }
 
+/// The one spelling of the compute of serverless jobs.
 fn one_spelling(compute: Box<str>) -> Box<str> {
     if compute.eq_ignore_ascii_case(SERVERLESS) { SERVERLESS.into() } else { compute }
 }
 
-/// The name in a compute's ARM id, or the name alone.
+/// The name in the ARM id of a compute, or the name alone.
 fn compute_name(field: &Field<'_>, workspace: &WorkspaceKey) -> Result<Box<str>, ArmError> {
     let Some(text) = field.string()?.filter(|text| !text.is_empty()) else {
         return Ok(SERVERLESS.into());
     };
-    // `azureml:` may stand before the whole id, before the name, or nowhere.
+    // `azureml:` may precede the whole id or the name.
     let text = strip_prefix(text);
     if !text.contains('/') && !text.is_empty() {
         return Ok(text.into());
@@ -271,13 +269,13 @@ pub fn request_json(spec: &JobSpec, workspace: &WorkspaceKey) -> String {
     without_nulls(body).to_string()
 }
 
-/// Nothing for a serverless job, as with Azure.
+/// `None` for a serverless job, as in Azure.
 pub(super) fn compute_id(spec: &JobSpec, workspace: &WorkspaceKey) -> Option<String> {
     let id = || format!("{}/computes/{}", workspace_id(workspace), spec.compute);
     (!spec.is_serverless()).then(id)
 }
 
-/// What clients noted, and what a specification says in properties of ours.
+/// The client's own properties, and the settings of the specification that are kept in Muster's properties.
 pub(super) fn job_properties(spec: &JobSpec) -> BTreeMap<String, String> {
     let said = [
         (property::ON_EVICTION, on_eviction_text(spec.on_eviction).map(str::to_owned)),
@@ -288,13 +286,12 @@ pub(super) fn job_properties(spec: &JobSpec) -> BTreeMap<String, String> {
     spec.properties.clone().into_iter().chain(ours).collect()
 }
 
-/// The specification as one text that is the same for equal specifications: what is hashed, stored and
-/// fetched by agents.
+/// The specification as text. Equal specifications have equal text; it is hashed, stored and fetched by agents.
 pub fn spec_text(spec: &JobSpec) -> String {
     crate::to_json(spec)
 }
 
-/// Reads what [`spec_text`] wrote.
+/// Reads the text that [`spec_text`] wrote.
 pub fn parse_spec_text(text: &str) -> Result<JobSpec, Unreadable> {
     crate::from_json(text.as_bytes())
 }

@@ -26,28 +26,28 @@ pub struct JobFacts<'a> {
     pub workspace: &'a WorkspaceKey,
     pub job: &'a Job,
     pub spec: &'a JobSpec,
-    /// The name of who submitted it.
+    /// The name of the user who submitted it.
     pub submitted_by: Option<&'a str>,
     /// Attempts that have ended, oldest first.
     pub attempts: &'a [AttemptRecord],
     /// Why it waits, if it does.
     pub waits: Option<&'a Waits>,
     pub is_archived: bool,
-    /// What its owner should know of the compute that it runs on.
+    /// Notes about the compute that the job runs on.
     pub notes: &'a [String],
 }
 
 /// Why a job waits: every reason, the most fundamental first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waits {
-    /// One in each line.
+    /// One reason per line.
     pub words: String,
-    /// Their words for programs, with commas between them.
+    /// The codes of the reasons, separated by commas.
     pub codes: String,
 }
 
 impl Waits {
-    /// `None` for one that does not wait.
+    /// `None` if there are no reasons.
     pub fn of(reasons: &[Reason]) -> Option<Waits> {
         let words: Vec<String> = reasons.iter().map(ToString::to_string).collect();
         let mut codes: Vec<&str> = reasons.iter().map(Reason::code).collect();
@@ -117,7 +117,7 @@ pub struct CommandJob {
     pub creation_context: Option<CreationContext>,
 }
 
-/// What a map that we always leave empty would hold.
+/// The value type of maps that are always empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotYet {}
 
@@ -141,7 +141,7 @@ pub enum JobStatus {
 }
 
 impl JobStatus {
-    /// Every state that Azure names.
+    /// Every status that Azure defines.
     pub const ALL: [JobStatus; 13] = [
         JobStatus::NotStarted,
         JobStatus::Queued,
@@ -161,7 +161,7 @@ impl JobStatus {
     pub fn of(state: &JobState) -> JobStatus {
         match state {
             JobState::Queued => JobStatus::Queued,
-            // Its end is decided; its processes are still being stopped.
+            // The outcome is decided, but its processes are still being stopped.
             JobState::Starting(attempt) | JobState::Running(attempt)
                 if attempt.verdict.is_some() =>
             {
@@ -302,7 +302,7 @@ pub(super) fn named<T, E>(
 }
 
 impl JobFacts<'_> {
-    /// When the process of the present attempt started, or of the last one.
+    /// When the process of the current attempt started, or else that of the last attempt.
     pub(super) fn started_at(&self) -> Option<Wall> {
         match self.job.attempt() {
             Some(attempt) => attempt.started_at,
@@ -367,7 +367,7 @@ fn gigabytes(bytes: u64) -> String {
     format!("{}.{} GiB", tenths / 10, tenths % 10)
 }
 
-/// Why a job failed; for one on several nodes it says which of them.
+/// Why a job failed. For a job on several nodes, the text names the node.
 pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
     let place = |node: &NodeId, rank: &u32| match spec.nodes {
         1 => format!("node {}", spec.cluster_name().of_node(*node)),
@@ -378,58 +378,62 @@ pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
             let node = place(node, rank);
             match exit {
                 Exit::Code(code) => {
-                    format!("the command ended with exit code {code} on {node}; its log says more")
+                    format!("the command ended with exit code {code} on {node}; see its log")
                 }
                 Exit::Signal(signal) => {
-                    format!("the command was ended by signal {signal} on {node}; its log says more")
+                    format!("the command was killed by signal {signal} on {node}; see its log")
                 }
                 Exit::Stopped => format!("the command was stopped on {node}"),
-                Exit::Evicted => format!("the command ended because {node} was taken away"),
+                Exit::Evicted => format!("the command ended because {node} was evicted"),
                 Exit::TimedOut => format!(
-                    "the command was stopped on {node} because its timeout had passed; \
+                    "the command was stopped on {node} because it exceeded its timeout; \
                      raise limits.timeout"
                 ),
                 Exit::OverLimit { of: Scarce::Memory, most } => format!(
-                    "the command used more memory than it has on {node}, {}, and was ended; \
-                     use less, ask for more (--memory), or use a cluster of a larger size",
+                    "the command exceeded its memory on {node}, {}, and was killed; \
+                     use less memory, request more (--memory), or use a cluster with a larger VM size",
                     gigabytes(*most)
                 ),
                 Exit::OverLimit { of: Scarce::Disk, most } => format!(
-                    "the command wrote more to its folder on {node} than the {} that it may, and was ended; \
-                     write less, or have the operator free disk space (a node gets an eighth of what is left for nodes, at most \
+                    "the command wrote more to its folder on {node} than the {} that it may use, and was killed; \
+                     write less, or ask the operator to free disk space (a node gets an eighth of the space left for nodes, at most \
                      job-disk-gb)",
                     gigabytes(*most)
                 ),
                 Exit::OverLimit { of: Scarce::Files, most } => format!(
-                    "the command made more files in its folder on {node} than the {most} that it may, and was ended; \
-                     pack them into fewer, or have the operator free disk space (a node gets an eighth of what is left for nodes, at \
+                    "the command created more files in its folder on {node} than the {most} that it may have, and was killed; \
+                     pack them into fewer files, or ask the operator to free disk space (a node gets an eighth of the space left for nodes, at \
                      most job-disk-gb)"
                 ),
                 Exit::OverLimit { of: Scarce::FileLength, most } => format!(
-                    "the command made a file on {node} longer than the {} that it may, and was ended; holes count in a \
-                     file's length, as with `truncate`: make it shorter, split it, or have the operator raise job-disk-gb",
+                    "the command created a file on {node} longer than the {} that it may be, and was killed; holes count towards a \
+                     file's length, as with `truncate`: make the file shorter, split it, or ask the operator to raise job-disk-gb",
                     gigabytes(*most)
                 ),
                 Exit::NotStarted { message } => {
                     format!("the command could not be started on {node}: {message}")
                 }
                 Exit::Data { doing: Carrying::Fetch, message } => {
-                    format!("its files could not be brought to {node}, so it never ran: {message}")
+                    format!(
+                        "its files could not be fetched to {node}, so the command was never started: {message}"
+                    )
                 }
                 Exit::Data { doing: Carrying::Save, message } => {
-                    format!("the command ended well on {node}, but what it left is lost: {message}")
+                    format!(
+                        "the command succeeded on {node}, but its outputs could not be saved: {message}"
+                    )
                 }
             }
         }
         Failure::Evicted { node } => format!(
-            "its node {} was taken away, and it asked to fail then; \
-             leave {} out to have it tried again",
+            "its node {} was evicted, and the job is set to fail in that case; \
+             leave {} out to have it retried",
             spec.cluster_name().of_node(*node),
             property::ON_EVICTION
         ),
         Failure::NodesLost { attempts } => format!(
-            "its nodes were lost in {attempts} attempts, so it is not tried again; \
-             it may need more memory than a node has; muster compute list-post-mortems says what became of them"
+            "its nodes were lost in {attempts} attempts, so it is not retried; \
+             it may need more memory than a node has; muster compute list-post-mortems shows why they were lost"
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! A job as run history has it: what it left under which name, and where that is.
+//! A job in run history: its outputs by name, and where they are.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::json::{Field, parse_object};
 use crate::timestamp;
 
 const BODY_BYTES_MAX: usize = 256 * 1024;
-/// Of addresses in one question.
+/// The most ids in one request.
 const VALUES_MAX: usize = 1_000;
-/// Between a job's name and an output's in the name of the data that it left. Azure's own words.
+/// Separates the name of the job from that of the output in the name of its data. Azure uses the same text.
 const OUTPUT_DATA: &str = "_output_data_";
 
-/// From this version on, azure-ai-ml spells types in small letters.
+/// Since this version, azure-ai-ml spells types in lower case.
 const NEWER: (u32, u32) = (1, 35);
 
-/// How whoever asks spells types.
+/// How the client spells types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     Newer,
@@ -54,7 +54,7 @@ pub struct RunData {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// Every run is the first of its name here.
+    /// Always 1, because names are unique.
     pub run_number: u32,
     pub run_id: String,
     pub root_run_id: String,
@@ -90,7 +90,7 @@ pub struct RunOutput {
     pub kind: String,
 }
 
-/// The runs that another one started.
+/// The child runs of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunList {
     pub value: Vec<Run>,
@@ -103,7 +103,7 @@ pub fn run(facts: &JobFacts<'_>, location: &str, dialect: Dialect) -> Run {
         let asset_id = asset_id(facts.workspace, location, &job.name, name);
         (name.clone(), RunOutput { asset_id, kind: dialect.kind(as_data(output.kind)).to_owned() })
     };
-    // What it has not completed, it has not left.
+    // Only a completed job has outputs.
     let outputs = spec.outputs.iter().filter(|_| status == JobStatus::Completed).map(output);
     Run {
         run_number: 1,
@@ -127,7 +127,8 @@ pub fn run(facts: &JobFacts<'_>, location: &str, dialect: Dialect) -> Run {
     }
 }
 
-/// Clients ask elsewhere about models, and those before 1.35 fail at it by themselves; a model is a folder, too.
+/// Clients use another API for models, and versions before 1.35 fail with them. A model is also a folder, so it is
+/// shown as one.
 fn as_data(kind: DataKind) -> DataKind {
     match kind {
         DataKind::UriFile | DataKind::UriFolder | DataKind::MlTable => kind,
@@ -144,14 +145,14 @@ fn asset_id(workspace: &WorkspaceKey, location: &str, job: &str, output: &str) -
     )
 }
 
-/// Job and output in the id of data that a job left.
+/// The job and the output in the id of data that a job left.
 pub fn parse_asset_id(id: &str) -> Option<(&str, &str)> {
     let (_, rest) = id.split_once("/data/azureml_")?;
     let (name, _) = rest.split_once("/versions/")?;
     name.rsplit_once(OUTPUT_DATA)
 }
 
-/// The run that the body of a `rundata` asks for.
+/// The run id in the body of a `rundata` request.
 pub fn parse_run_id(body: &[u8]) -> Result<Box<str>, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let run = Field::root(&value).get("runId")?;
@@ -159,13 +160,14 @@ pub fn parse_run_id(body: &[u8]) -> Result<Box<str>, ArmError> {
     id.ok_or_else(|| run.missing("give the id of a run"))
 }
 
-/// What is asked for by ids.
+/// The ids in the body of a request.
 pub fn parse_values(body: &[u8]) -> Result<Vec<String>, ArmError> {
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let values = Field::root(&value).get("values")?;
     let items = values.items()?.unwrap_or_default();
     if items.len() > VALUES_MAX {
-        return Err(values.invalid(format!("{} of them; at most {VALUES_MAX}", items.len())));
+        return Err(values
+            .invalid(format!("there are {} ids; at most {VALUES_MAX} are allowed", items.len())));
     }
     let mut ids = Vec::new();
     for item in items {
@@ -186,7 +188,7 @@ pub struct ResolvedUri {
     pub kind: String,
 }
 
-/// The same for models, whose clients ask for it in other words.
+/// The same for models, whose clients use other keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolvedPaths {
     pub values: BTreeMap<String, ResolvedPath>,
@@ -207,7 +209,7 @@ impl From<ResolvedUris> for ResolvedPaths {
     }
 }
 
-/// Where a folder or a file of a datastore is.
+/// The location of a folder or a file in a datastore.
 pub fn resolved(
     workspace: &WorkspaceKey,
     datastore: &str,

@@ -1,4 +1,4 @@
-//! What a job is doing, or how it ended, in one sentence.
+//! What a job is doing, or how it ended, as one sentence.
 
 use muster_core::model::{CancelReason, JobState};
 
@@ -12,10 +12,7 @@ impl JobFacts<'_> {
         let started = || self.started_at().map(timestamp::format);
         match &self.job.state {
             JobState::Queued => {
-                format!(
-                    "job '{name}' was put into the queue at {}",
-                    timestamp::format(self.job.submitted_at)
-                )
+                format!("job '{name}' was queued at {}", timestamp::format(self.job.submitted_at))
             }
             JobState::Starting(attempt) => {
                 let since = timestamp::format(attempt.granted_at);

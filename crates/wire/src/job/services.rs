@@ -1,4 +1,5 @@
-//! What people open of a job: as clients ask for it, as a job shows it, and as run history has it for one of its nodes.
+//! The services of a job, which people open in a browser: as clients request them, as a job shows them, and as run
+//! history has them for one of its nodes.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use crate::json::{Field, shorten};
 
 /// The only value of `nodes`.
 const ALL_NODES: &str = "All";
-/// What a server adds by itself to what it shows; clients send it back with a job that they submit again.
+/// Services that the server adds to every job. Clients send them back when they resubmit a job.
 const OWN: [&str; 2] = ["Tracking", STUDIO];
 /// The service whose endpoint is the job's page.
 pub const STUDIO: &str = "Studio";
@@ -49,16 +50,16 @@ pub struct Nodes {
     pub nodes_value_type: String,
 }
 
-/// How far a service is.
+/// The state of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceStatus {
-    /// Its job is not.
+    /// The job has not started.
     NotStarted,
-    /// Nothing listens on its port yet.
+    /// Nothing is listening on its port yet.
     Starting,
     Running,
     Failed,
-    /// Its job has ended.
+    /// The job has ended.
     Stopped,
 }
 
@@ -73,7 +74,7 @@ impl ServiceStatus {
         }
     }
 
-    /// What follows from the job alone.
+    /// The status that follows from the job alone.
     fn of(phase: JobPhase) -> ServiceStatus {
         match phase {
             JobPhase::Queued => ServiceStatus::NotStarted,
@@ -86,7 +87,7 @@ impl ServiceStatus {
     }
 }
 
-/// What only its node knows of a service, and where it is found.
+/// What only the node knows about a service, and the URL of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceView {
     pub status: ServiceStatus,
@@ -107,7 +108,7 @@ impl ServiceEntry {
         }
     }
 
-    /// The address of the job's page.
+    /// The entry for the job's page at this URL.
     pub fn page(url: String) -> ServiceEntry {
         ServiceEntry {
             job_service_type: Some(STUDIO.to_owned()),
@@ -124,7 +125,7 @@ impl ServiceEntry {
     }
 }
 
-/// Those of a job, as far as the job itself says.
+/// The services of a job, with the status that follows from the job alone.
 pub(super) fn services(facts: &JobFacts<'_>) -> BTreeMap<String, ServiceEntry> {
     let status = ServiceStatus::of(facts.job.phase()).as_str();
     let entry = |service: &JobService| ServiceEntry {
@@ -147,7 +148,7 @@ pub(super) fn parse_services(field: &Field<'_>) -> Result<BTreeMap<String, JobSe
         let number = port.count()?;
         let number = number.map(u16::try_from).transpose().map_err(|_| {
             let given = number.unwrap_or_default();
-            port.invalid(format!("{} is {given}; the last port is 65535", port.path))
+            port.invalid(format!("{} is {given}; give a port from 1 to 65535", port.path))
         })?;
         let nodes = service.get("nodes")?;
         let which = nodes.get("nodesValueType")?;
@@ -160,7 +161,7 @@ pub(super) fn parse_services(field: &Field<'_>) -> Result<BTreeMap<String, JobSe
 }
 
 fn kind_of(field: &Field<'_>, text: Option<&str>) -> Result<ServiceKind, ArmError> {
-    // Clients leave it out for a port of the user's own.
+    // Clients omit the type for a custom port.
     let Some(text) = text else { return Ok(ServiceKind::Custom) };
     if let Some(kind) = KINDS.into_iter().find(|kind| is_any_of(text, &[kind.as_str()])) {
         return Ok(kind);
@@ -172,7 +173,7 @@ fn is_any_of(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| word.eq_ignore_ascii_case(text))
 }
 
-/// What people open on one node of a run.
+/// The services on one node of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceInstances {
     pub instances: BTreeMap<String, ServiceInstance>,
@@ -199,7 +200,7 @@ pub struct InstanceError {
     pub error: ErrorDetail,
 }
 
-/// `node` is its index in the path of the request; `view` what is known of a service there.
+/// `node` is the index in the path of the request; `view` returns what is known about a service there.
 pub fn instances(
     facts: &JobFacts<'_>,
     node: &str,
@@ -277,7 +278,7 @@ mod tests {
         assert!(read["tb"].on_all_nodes && !read["web"].on_all_nodes);
         assert_eq!((read["tb"].port, read["web"].kind), (Some(6006), ServiceKind::Custom));
         assert_eq!(read["tb"].properties["logDir"], "outputs");
-        // What is shown is what was sent, and is read back as that.
+        // What is shown equals what was sent, and is read back as that.
         let shown = serde_json::to_value(super::super::resource::named(&read, ServiceEntry::of));
         assert_eq!(parse(&shown.unwrap()).unwrap(), read);
         assert!(parse(&json!(null)).unwrap().is_empty());
@@ -287,7 +288,7 @@ mod tests {
     fn what_cannot_be_served_is_refused_with_what_can() {
         for (service, words) in [
             (json!({"jobServiceType": "Web"}), "give 'JupyterLab', 'TensorBoard'"),
-            (json!({"port": 70000}), "the last port is 65535"),
+            (json!({"port": 70000}), "give a port from 1 to 65535"),
             (json!({"port": "x"}), "port"),
             (json!({"port": 1, "nodes": {"nodesValueType": "Some"}}), "'All'"),
             (json!([]), "services.s"),

@@ -20,7 +20,7 @@ fn key() -> WorkspaceKey {
     WorkspaceKey::new("s1", "rg1", "ws1")
 }
 
-/// Knows every code, environment, data asset and datastore but `nowhere`, and no job.
+/// Knows every code, environment, data asset and datastore except `nowhere`, and no job.
 struct Known;
 
 impl Resolve for Known {
@@ -57,7 +57,7 @@ impl Resolve for Known {
 
     fn registration(&self, _: DataKind, wanted: &Registration) -> Result<(), String> {
         match &*wanted.name {
-            "taken" => Err("there is such a version".to_owned()),
+            "taken" => Err("the version already exists".to_owned()),
             _ => Ok(()),
         }
     }
@@ -75,7 +75,7 @@ fn parse(body: &Value) -> Result<JobSpec, ArmError> {
     read(body.to_string().as_bytes(), &key())
 }
 
-/// What Azure's client sends for a command without code, inputs and environment.
+/// The body that Azure's client sends for a command without code, inputs and environment.
 fn plain() -> Value {
     json!({
         "properties": {
@@ -215,7 +215,7 @@ fn an_identity_is_kept_as_it_was_written() {
     }
 }
 
-/// Azure shows them, so whoever sends a job again sends them along.
+/// Azure shows them, so clients that resubmit a job send them back.
 #[test]
 fn what_every_job_has_is_no_wish() {
     let own =
@@ -237,7 +237,7 @@ fn what_would_change_the_job_is_refused_and_not_ignored() {
         assert_eq!((error.status, error.code()), (400, "NotSupported"), "{path}");
         assert_eq!(error.target(), Some(path));
         assert!(error.to_string().contains("not supported in this version"), "{error}");
-        // Said, but empty: no wish.
+        // A property that is present but empty requests nothing.
         let empty = if path.ends_with("jobType") { json!("Command") } else { json!(null) };
         assert_eq!(parse(&with(path, empty)).unwrap(), spec(), "{path}");
     }
@@ -347,7 +347,7 @@ fn record() -> AttemptRecord {
     }
 }
 
-/// The job's resource and its run's details, in this state.
+/// The resource of the job and the details of its run, in this state.
 fn shown(state: JobState, reason: Option<&str>) -> (JobResource, RunDetails) {
     let waits = reason.map(|words| Waits { words: words.into(), codes: "Behind".into() });
     let (workspace, job, spec, attempts) = (key(), job(state), spec(), [record()]);
@@ -449,16 +449,16 @@ fn a_failure_says_what_happened() {
         (exit(Exit::Code(3)), user, "user code", "exit code 3"),
         (exit(Exit::Signal(9)), user, "user code", "signal 9"),
         (exit(Exit::Stopped), system, "node", "stopped"),
-        (exit(Exit::Evicted), system, "node", "taken away"),
+        (exit(Exit::Evicted), system, "node", "evicted"),
         (Failure::Evicted { node }, system, "node", property::ON_EVICTION),
         (exit(Exit::TimedOut), user, "user code", "raise limits.timeout"),
-        (over(Scarce::Memory), user, "user code", "(rank 0), 3.5 GiB, and was ended"),
+        (over(Scarce::Memory), user, "user code", "(rank 0), 3.5 GiB, and was killed"),
         (over(Scarce::Disk), user, "user code", "the 3.5 GiB that it may"),
         (over(Scarce::Files), user, "user code", "the 3758096384 that it may"),
         (over(Scarce::FileLength), user, "user code", "longer than the 3.5 GiB that it may"),
         (exit(Exit::NotStarted { message: message.into() }), system, "prepare", message),
-        (data(Carrying::Fetch), system, "data", "could not be brought"),
-        (data(Carrying::Save), system, "data", "what it left is lost"),
+        (data(Carrying::Fetch), system, "data", "could not be fetched"),
+        (data(Carrying::Save), system, "data", "outputs could not be saved"),
         (Failure::NodesLost { attempts: 3 }, system, "node", "3 attempts"),
     ];
     for (why, code, class, words) in cases {
@@ -525,7 +525,7 @@ fn recorded_jobs_are_read_or_refused_for_a_reason() {
                     let note = spec.properties.get(property::NOTE);
                     assert_eq!(note, None, "{}", path.display());
                 }
-                // Of another type, with applications, on no compute that is named, or by Ray.
+                // It is of another type, has applications, names no compute, or uses Ray.
                 Err(error) => {
                     let is_later = error.code() == "NotSupported";
                     let target = error.target().unwrap_or_default();
@@ -672,7 +672,7 @@ fn priorities_and_shares_are_read_in_both_spellings_and_shown_again() {
 }
 
 #[test]
-fn a_job_says_what_becomes_of_it_when_its_node_is_taken_away() {
+fn a_job_says_what_happens_when_its_node_is_evicted() {
     let wanted = |text: Value| with("properties.properties", json!({ "muster.onEviction": text }));
     assert_eq!(parse(&wanted(json!("Fail"))).unwrap().on_eviction, OnEviction::Fail);
     let usual = JobSpec { properties: BTreeMap::new(), ..spec() };

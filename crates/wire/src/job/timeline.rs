@@ -1,22 +1,23 @@
-//! Where a job's time went, from its submission to its end: phases that add up to it, whatever happened.
+//! How a job's time was spent, from its submission to its end: phases that always add up to the total time.
 
 use muster_core::model::{Carrying, Exit, Failure, Member, Spans};
 use muster_core::time::{Span, Wall};
 use serde::{Deserialize, Serialize};
 
-/// Of one attempt, in microseconds. Their sum is the time from the end of the attempt before it to its own end.
+/// The phases of one attempt, in microseconds. Their sum is the time from the end of the previous attempt to the end of
+/// this one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
-    /// It waited for its turn, or for nodes that others held.
+    /// The job waited for its turn, or for nodes that were in use.
     pub queue: u64,
-    /// A node was made for it.
+    /// A node was being created for the job.
     pub provision: u64,
-    /// It had its nodes, and its environment and folders were made.
+    /// The job had its nodes, and its environment and folders were being prepared.
     pub prepare: u64,
-    /// Its code and data were brought.
+    /// Its code and data were being fetched.
     pub fetch: u64,
     pub run: u64,
-    /// Its processes had ended, and what they left was being kept.
+    /// Its processes had ended, and its outputs were being saved.
     pub finalise: u64,
 }
 
@@ -32,7 +33,7 @@ impl Phases {
         ]
     }
 
-    /// The one that a failed attempt failed in.
+    /// The phase in which an attempt failed.
     pub fn failed_in(why: &Failure, has_started: bool) -> &'static str {
         let reached = if has_started { "run" } else { "prepare" };
         match why {
@@ -40,7 +41,7 @@ impl Phases {
                 Exit::NotStarted { .. } => "prepare",
                 Exit::Data { doing: Carrying::Fetch, .. } => "fetch",
                 Exit::Data { doing: Carrying::Save, .. } => "finalise",
-                // Its command ran, even if its start and its end were told at once.
+                // The command ran, even if its start and its end were reported together.
                 Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut | Exit::OverLimit { .. } => "run",
                 Exit::Stopped | Exit::Evicted => reached,
             },
@@ -52,12 +53,13 @@ impl Phases {
         self.named().iter().map(|(_, microseconds)| microseconds).sum()
     }
 
-    /// It never got a node in this time.
+    /// The phases of a period in which the job had no node.
     pub fn waiting(from: Wall, to: Wall) -> Phases {
         Phases { queue: (to - from).0, ..Phases::default() }
     }
 
-    /// `from` is when it was submitted or its last attempt ended, `to` its end or now.
+    /// `from` is when the job was submitted or its last attempt ended; `to` is when this attempt ended, or the current
+    /// time.
     pub fn of(
         from: Wall,
         granted_at: Wall,
@@ -65,18 +67,18 @@ impl Phases {
         to: Wall,
         members: &[Member],
     ) -> Phases {
-        // Clocks may be set; time that runs backwards is none.
+        // Clocks may be set back; negative durations count as zero.
         let granted_at = granted_at.clamp(from, to.max(from));
         let to = to.max(granted_at);
         let spans = || members.iter().filter_map(|member| member.spans);
         let longest = |of: fn(&Spans) -> Span| spans().map(|all| of(&all)).max();
         let finalise = longest(|spans| spans.finalise).unwrap_or(Span::ZERO);
         let run = longest(|spans| spans.run).unwrap_or(Span::ZERO);
-        // An agent may say in one report that it started and that it has ended: it started before that.
+        // An agent may report the start and the end together, although the start was earlier.
         let started_by = Wall(to.0.saturating_sub(run.0).saturating_sub(finalise.0));
         let started_at = match started_at {
             Some(at) => at.min(started_by).clamp(granted_at, to),
-            // It ran, though nobody was told before its end.
+            // The command ran, although its start was not reported before its end.
             None if run > Span::ZERO => started_by.clamp(granted_at, to),
             None => to,
         };
@@ -134,13 +136,13 @@ mod tests {
         let wanted =
             Phases { queue: 10, provision: 30, prepare: 11, fetch: 9, run: 23, finalise: 7 };
         assert_eq!(phases, wanted);
-        // It started and ended within one report.
+        // The attempt started and ended within one report.
         let members = [member(None, Some((5, 11, 3)))];
         let phases = Phases::of(Wall(10), Wall(50), Some(Wall(100)), Wall(100), &members);
         let wanted =
             Phases { queue: 40, provision: 0, prepare: 31, fetch: 5, run: 11, finalise: 3 };
         assert_eq!(phases, wanted);
-        // On a node that was there already, and with an agent that measured nothing.
+        // The node existed already, and the agent measured nothing.
         let phases =
             Phases::of(Wall(10), Wall(50), Some(Wall(70)), Wall(100), &[member(None, None)]);
         let wanted = Phases { queue: 40, prepare: 20, run: 30, ..Phases::default() };
@@ -164,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Whatever is said, by clocks that were set and agents that exaggerate.
+    /// The sum is right even with clocks that were set and agents that report too much time.
     #[test]
     fn phases_add_up_to_the_wall_time() {
         let mut bits = 1_u64;

@@ -1,4 +1,4 @@
-//! What a job wants beside its nodes: to go first or last, and a share of each node instead of all of it.
+//! What a job requests besides its nodes: a priority, and a share of each node instead of all of it.
 
 use muster_core::model::{JobSpec, JobTier, OnEviction, Priority, ShareRequest, TreeId};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ArmError;
 use crate::json::{Field, shorten};
 
-/// As azure-ai-ml sends them.
+/// The numbers that azure-ai-ml sends.
 const PRIORITIES: [(u8, Priority); 3] =
     [(1, Priority::Low), (2, Priority::Medium), (3, Priority::High)];
 const JOB_TIERS: [(&str, JobTier); 5] = [
@@ -17,10 +17,10 @@ const JOB_TIERS: [(&str, JobTier); 5] = [
     ("Premium", JobTier::Premium),
 ];
 const MB_PER_GB: u64 = 1_024;
-/// More than any machine has.
+/// More than any host has.
 const SHARED_MEMORY_MB_MAX: u64 = 64 << 20;
 
-/// `queueSettings`. Left out for the usual priority.
+/// `queueSettings`, which is omitted for the default priority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSettings {
     #[serde(default, rename = "jobTier", skip_serializing_if = "Option::is_none")]
@@ -45,12 +45,12 @@ impl QueueSettings {
     }
 }
 
-/// The keys of `resources.properties` that are ours.
+/// Muster's own keys in `resources.properties`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeShare {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// `4GB`, `512MB`.
+    /// For example `4GB` or `512MB`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,11 +86,11 @@ pub(super) fn parse_job_tier(field: &Field<'_>) -> Result<Option<JobTier>, ArmEr
     field.choice(&JOB_TIERS)
 }
 
-/// How users write it.
+/// The spelling that users write.
 const ON_EVICTION: [(&str, OnEviction); 2] =
     [("requeue", OnEviction::Requeue), ("fail", OnEviction::Fail)];
 
-/// Left out for what is usual.
+/// `None` for the default.
 pub(super) fn on_eviction_text(wanted: OnEviction) -> Option<&'static str> {
     let found = ON_EVICTION.into_iter().find(|(_, known)| *known == wanted);
     found.map(|(text, _)| text).filter(|_| wanted != OnEviction::default())
@@ -109,7 +109,7 @@ pub(super) fn parse_code(field: &Field<'_>) -> Result<Option<TreeId>, ArmError> 
     text.parse().map(Some).map_err(|_| {
         let shown = shorten(text);
         field.invalid(format!(
-            "{} is '{shown}'; give the id of files that were sent before, 64 hex digits",
+            "{} is '{shown}'; give the id of files that were uploaded before, 64 hex digits",
             field.path
         ))
     })
@@ -122,7 +122,7 @@ pub(super) fn parse_share(field: &Field<'_>) -> Result<ShareRequest, ArmError> {
         text.parse().map(Some).map_err(|_| {
             let shown = shorten(&text);
             field.invalid(format!(
-                "{} is '{shown}'; give a whole number of them, or leave it out",
+                "{} is '{shown}'; give a whole number, or leave it out",
                 field.path
             ))
         })
@@ -138,7 +138,7 @@ pub(super) fn parse_share(field: &Field<'_>) -> Result<ShareRequest, ArmError> {
     Ok(ShareRequest { vcpus: count("cpus")?, memory_mb, gpus: count("gpus")? })
 }
 
-/// As Docker writes it: `2g`, `512m`.
+/// In Docker's notation: `2g`, `512m`.
 pub(super) fn parse_shared_memory(field: &Field<'_>) -> Result<Option<u64>, ArmError> {
     let Some(text) = field.number_or_text()?.filter(|text| !text.is_empty()) else {
         return Ok(None);

@@ -1,9 +1,10 @@
-//! Signing in through a browser is not supported. A client that tries it waits for the browser to come back to a port
-//! of its own, so the refusal has to reach that port: as a form or as a redirect, whichever the client asked for.
+//! Signing in through a browser is not supported. A client that tries it waits for the browser to call back a port of
+//! its own, so the refusal has to reach that port, either as a form or as a redirect, depending on what the client
+//! asked for.
 
 use crate::path::{Query, encode_text as encode};
 
-/// What the person and the client read.
+/// The message that the person and the client read.
 pub const REFUSAL: &str = "Signing in through a browser or with a device code is not supported in this version. Run `az login \
      --identity`, which uses the key that `muster env` has set, or `az login --service-principal -u CLIENT_ID -p KEY \
      --tenant TENANT`; for muster itself, run `muster login`.";
@@ -13,18 +14,18 @@ const ADDRESS_BYTES_MAX: usize = 1_024;
 const STATE_BYTES_MAX: usize = 1_024;
 const SCRIPT: &str = "document.forms[0].submit()";
 
-/// Allows nothing but that script, by its digest, and a form that is sent to a program on the same machine.
+/// Allows nothing except that script, by its digest, and a form that is sent to a program on the same machine.
 pub const POLICY: &str = "default-src 'none'; script-src 'sha256-ePniVEkSivX/c7XWBGafqh8tSpiRrKiqYeqbG7N1TOE='; \
      form-action http://localhost:* http://127.0.0.1:* http://[::1]:*; base-uri 'none'; frame-ancestors 'none'";
 
-/// How a browser that comes to sign in is answered.
+/// The response to a browser that comes to sign in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrowserReply {
-    /// A page that sends the refusal on to the client that waits for it.
+    /// A page that forwards the refusal to the client that waits for it.
     Form(String),
-    /// An address of the client that has the refusal in it.
+    /// A URL of the client that includes the refusal.
     Redirect(String),
-    /// No client on this machine waits, so only the person is told.
+    /// No client on this machine is waiting, so only the person sees the message.
     Text(&'static str),
 }
 
@@ -47,8 +48,8 @@ pub fn answer(query: &Query) -> BrowserReply {
     }
 }
 
-/// Whether it is plain HTTP to a port of the machine where the browser runs. To send a browser anywhere else would help
-/// those who want their own page behind our name.
+/// Whether this is plain HTTP to a port of the machine where the browser runs. A redirect to anywhere else could be
+/// abused for phishing.
 fn is_of_this_machine(address: &str) -> bool {
     let is_plain = address.len() <= ADDRESS_BYTES_MAX
         && address.bytes().all(|byte| byte.is_ascii_graphic() && !b"\\\"<>#".contains(&byte));
@@ -100,7 +101,7 @@ mod tests {
         let BrowserReply::Form(page) = asked(
             "redirect_uri=http%3A%2F%2Flocalhost%3A8400&response_mode=form_post&state=a%22%3Eb",
         ) else {
-            panic!("not a form");
+            panic!("the reply is not a form");
         };
         assert!(page.contains("<form method=\"post\" action=\"http://localhost:8400\">"), "{page}");
         assert!(page.contains("name=\"state\" value=\"a&quot;&gt;b\""), "{page}");
@@ -113,7 +114,7 @@ mod tests {
         let BrowserReply::Redirect(to) =
             asked("redirect_uri=http%3A%2F%2F127.0.0.1%3A1%2Fa&state=x+y")
         else {
-            panic!("not a redirect");
+            panic!("the reply is not a redirect");
         };
         assert!(to.starts_with("http://127.0.0.1:1/a?error=access_denied&error_description=Sign"));
         assert!(to.contains("&state=x%"), "{to}");

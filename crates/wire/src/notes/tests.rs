@@ -1,4 +1,5 @@
-//! Everything that can be asked for has an effect, is refused, or is named in a note: nothing is taken and forgotten.
+//! Everything that can be requested has an effect, is refused, or is named in a note: nothing is accepted and then
+//! ignored.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ impl Resolve for Anything {
     }
 }
 
-/// What came of a request: all that is kept of it, and what its sender is told.
+/// The result of a request: everything that is stored, and the note for the client.
 type Taken = Result<(String, String), ArmError>;
 
 fn key() -> WorkspaceKey {
@@ -93,7 +94,7 @@ fn command() -> Value {
                             "inputs": { "i": { "jobInputType": "literal", "value": "3" } } } })
 }
 
-/// `base` with the value at `pointer` set, and objects made on the way there.
+/// `base` with the value at `pointer` set, and with the objects on the way there.
 fn with(mut base: Value, pointer: &str, value: &Value) -> Value {
     let mut at = &mut base;
     for part in pointer.split('.') {
@@ -103,15 +104,15 @@ fn with(mut base: Value, pointer: &str, value: &Value) -> Value {
     base
 }
 
-/// Each property either changes what is kept, or is refused, or is named in the note.
+/// Each property either changes what is stored, or is refused, or is named in the note.
 fn check(base: &Value, take: &dyn Fn(&Value) -> Taken, asked: &[(&str, Value)]) {
     let (bare, note) = take(base).unwrap();
     assert_eq!(note, "", "a plain request needs no note");
     for (pointer, value) in asked {
         let Ok((kept, note)) = take(&with(base.clone(), pointer, value)) else { continue };
         let strip = |kept: &str| kept.replace(&note, "");
-        let is_told = note.contains(pointer);
-        assert!(is_told || strip(&kept) != bare, "{pointer} is taken and forgotten");
+        let is_named = note.contains(pointer);
+        assert!(is_named || strip(&kept) != bare, "{pointer} is accepted and then ignored");
     }
 }
 
@@ -156,7 +157,7 @@ fn nothing_that_a_compute_asks_for_is_forgotten() {
         "properties.properties.enableBatchPrivateLink",
         &json!(1),
     );
-    // And of ComputeInstance.
+    // Every property of ComputeInstance that can be written.
     let asked = [
         ("properties.properties.sshSettings", json!({ "sshPublicAccess": "Enabled" })),
         ("properties.properties.autologgerSettings", json!({ "mlflowAutologger": "Enabled" })),
@@ -224,7 +225,7 @@ fn nothing_that_a_job_asks_for_is_forgotten() {
         unsupported(&take_job, &command(), pointer, &json!({ "x": 1 }));
     }
     let shown = with(command(), "properties.properties", &json!({ NOTE: "an old one" }));
-    assert_eq!(take_job(&shown).unwrap().1, "", "what was shown is not asked for");
+    assert_eq!(take_job(&shown).unwrap().1, "", "a note that was shown is not a request");
 }
 
 #[test]
@@ -249,7 +250,7 @@ fn nothing_that_a_workspace_asks_for_is_forgotten() {
         ("identity.userAssignedIdentities", json!({ "i": {} })),
     ];
     check(&base, &take_workspace, &asked);
-    // What azure-ai-ml always sends.
+    // The properties that azure-ai-ml always sends.
     let usual = json!({ "location": "eastus", "identity": { "type": "SystemAssigned" }, "properties": {
         "storageAccount": "s", "keyVault": "k", "applicationInsights": "a", "publicNetworkAccess": "Enabled",
         "hbiWorkspace": false, "managedNetwork": { "isolationMode": "Disabled", "outboundRules": {} } } });

@@ -1,4 +1,4 @@
-//! Where users, keys and roles are found: roles at Azure's own addresses, users at ours.
+//! The paths of users, keys and roles: roles at Azure's own paths, users at Muster's.
 
 use muster_core::model::{Scope, WorkspaceKey};
 
@@ -10,9 +10,9 @@ const IDENTITY: &str = "Muster.Identity";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessRoute {
-    /// Our own: who the caller is, and what they may do.
+    /// Muster's own: who the caller is, and what they may do.
     Me,
-    /// Our own.
+    /// Muster's own: the users of the server.
     Users,
     User {
         name: Box<str>,
@@ -32,7 +32,7 @@ pub enum AccessRoute {
 }
 
 impl AccessRoute {
-    /// `words` are the segments in small letters.
+    /// `words` are the segments in lower case.
     pub(super) fn of(segments: &[String], words: &[&str]) -> Option<AccessRoute> {
         if let ["providers", identity, rest @ ..] = words
             && identity.eq_ignore_ascii_case(IDENTITY)
@@ -99,7 +99,7 @@ impl AccessRoute {
     }
 }
 
-/// A scope as Azure writes it; `None` for one that roles cannot be given on.
+/// A scope in Azure's notation; `None` if roles cannot be assigned on it.
 pub fn scope_of(id: &str) -> Option<Scope> {
     let parts: Vec<&str> = id.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
@@ -120,7 +120,7 @@ pub fn scope_of(id: &str) -> Option<Scope> {
     }
 }
 
-/// Nothing for everything, so that a provider can follow.
+/// Empty for [`Scope::Everything`], so that a provider can follow.
 pub(super) fn scope_path(scope: &Scope) -> String {
     match scope {
         Scope::Everything => String::new(),
@@ -170,10 +170,18 @@ mod tests {
         }
         for route in routes {
             let route = Route::Access(route);
-            let path = route.path().expect("each has one");
-            assert_eq!(Request::parse(&path, None).expect("a path").route, route, "{path}");
+            let path = route.path().expect("every route has a path");
+            assert_eq!(
+                Request::parse(&path, None).expect("the path is valid").route,
+                route,
+                "{path}"
+            );
             let shouted = path.replace("providers", "PROVIDERS").replace("/users", "//USERS");
-            assert_eq!(Request::parse(&shouted, None).expect("a path").route, route, "{shouted}");
+            assert_eq!(
+                Request::parse(&shouted, None).expect("the path is valid").route,
+                route,
+                "{shouted}"
+            );
         }
     }
 

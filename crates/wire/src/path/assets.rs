@@ -1,4 +1,4 @@
-//! Paths of what is kept in versions: the same for every kind but for one word.
+//! The paths of versioned assets, which differ in one word for each kind.
 
 use muster_core::model::{AssetKind, WorkspaceKey};
 
@@ -6,7 +6,7 @@ use super::PathError;
 use super::route::{name_of, workspace_path};
 use super::segments::encode;
 
-/// The word for each kind, in paths and ids.
+/// The word for each kind in paths and ids.
 const WORDS: [(AssetKind, &str); 5] = [
     (AssetKind::Code, "codes"),
     (AssetKind::Environment, "environments"),
@@ -29,7 +29,7 @@ pub enum AssetRoute {
         kind: AssetKind,
         name: Box<str>,
     },
-    /// Of code also by the hash of what is in it, whatever its name.
+    /// For code, the versions can also be found by the hash of their content, whatever the name.
     AssetVersions {
         workspace: WorkspaceKey,
         kind: AssetKind,
@@ -41,21 +41,21 @@ pub enum AssetRoute {
         name: Box<str>,
         version: Box<str>,
     },
-    /// Where to put its files.
+    /// Where to upload the files of a version.
     AssetUpload {
         workspace: WorkspaceKey,
         kind: AssetKind,
         name: Box<str>,
         version: Box<str>,
     },
-    /// Our own: what stands in for environments and images that are not run here.
+    /// Muster's own: the substitutes for environments and images that are not run.
     StandIns(WorkspaceKey),
-    /// Our own: what stands in for this one.
+    /// Muster's own: the substitute for this environment or image.
     StandIn {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// Our own: how an environment was built.
+    /// Muster's own: how an environment was built.
     BuildLog {
         workspace: WorkspaceKey,
         name: Box<str>,
@@ -65,7 +65,7 @@ pub enum AssetRoute {
 
 pub(crate) fn word(kind: AssetKind) -> &'static str {
     let found = WORDS.iter().find(|(known, _)| *known == kind);
-    found.map(|(_, word)| *word).expect("the table names every kind")
+    found.map(|(_, word)| *word).expect("the table contains every kind")
 }
 
 pub(crate) fn kind_of(word: &str) -> Option<AssetKind> {
@@ -73,12 +73,12 @@ pub(crate) fn kind_of(word: &str) -> Option<AssetKind> {
     found.map(|(kind, _)| *kind)
 }
 
-/// Whether clients bring files for it; the others are all in their documents.
+/// Whether clients upload files for the kind; the others consist of their document only.
 fn has_files(kind: AssetKind) -> bool {
     matches!(kind, AssetKind::Code | AssetKind::Data | AssetKind::Model)
 }
 
-/// What follows our own provider: as given, and in small letters.
+/// Parses the segments after Muster's own provider: `names` as given, `words` in lower case.
 fn of_environments(
     workspace: WorkspaceKey,
     names: &[String],
@@ -96,7 +96,7 @@ fn of_environments(
 }
 
 impl AssetRoute {
-    /// What follows a workspace: as given, and in small letters.
+    /// Parses the segments after a workspace: `names` as given, `words` in lower case.
     pub(super) fn of_workspace(
         workspace: &WorkspaceKey,
         names: &[String],
@@ -192,7 +192,8 @@ impl AssetRoute {
         }
     }
 
-    /// How Azure calls the type of what is changed there, below a workspace, and the deed if it is no plain one.
+    /// Azure's name for the type of the resource that is changed, relative to a workspace, and the action unless it is
+    /// a plain write or delete.
     pub(crate) fn operation(&self) -> Option<(String, Option<&'static str>)> {
         match self {
             AssetRoute::AssetContainers { .. }

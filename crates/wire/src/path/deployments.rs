@@ -1,4 +1,4 @@
-//! Where deployments of templates are found.
+//! The paths of template deployments.
 
 use muster_core::model::Scope;
 
@@ -9,13 +9,13 @@ const RESOURCES: &str = "Microsoft.Resources";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeploymentRoute {
-    /// Those of a resource group.
+    /// The deployments of a resource group.
     OfGroup(Home),
     One {
         home: Home,
         name: Box<str>,
     },
-    /// A line for each resource of a deployment.
+    /// One entry for each resource of a deployment.
     Operations {
         home: Home,
         name: Box<str>,
@@ -25,25 +25,25 @@ pub enum DeploymentRoute {
         name: Box<str>,
         id: Box<str>,
     },
-    /// How it goes, for whoever waits for it.
+    /// The status of a deployment, for clients that wait for it.
     Status {
         home: Home,
         name: Box<str>,
         id: Box<str>,
     },
-    /// Whether it could be carried out.
+    /// Whether the template could be deployed.
     Validate {
         home: Home,
         name: Box<str>,
     },
-    /// What would be made.
+    /// The changes that the template would make.
     WhatIf {
         home: Home,
         name: Box<str>,
     },
 }
 
-/// A resource group, as the user wrote it.
+/// A resource group as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     pub subscription: Box<str>,
@@ -57,7 +57,7 @@ impl Home {
 }
 
 impl DeploymentRoute {
-    /// `words` are the segments in small letters.
+    /// `words` are the segments in lower case.
     pub(super) fn of(segments: &[String], words: &[&str]) -> Option<DeploymentRoute> {
         let (at, rest) = match words {
             [
@@ -70,7 +70,7 @@ impl DeploymentRoute {
                 "deployments",
                 rest @ ..,
             ] if provider.eq_ignore_ascii_case(RESOURCES) => (7, rest),
-            // Only here Azure leaves out the provider.
+            // Azure omits the provider in this path only.
             ["subscriptions", _, "resourcegroups", _, "deployments", rest @ ..]
                 if rest.get(1) == Some(&"operations") =>
             {
@@ -164,11 +164,19 @@ mod tests {
         ];
         for route in routes {
             let route = Route::Deployments(route);
-            let path = route.path().expect("each has one");
-            assert_eq!(Request::parse(&path, None).expect("a path").route, route, "{path}");
+            let path = route.path().expect("every route has a path");
+            assert_eq!(
+                Request::parse(&path, None).expect("the path is valid").route,
+                route,
+                "{path}"
+            );
             let shouted =
                 path.replace("resourceGroups", "RESOURCEGROUPS").replace("/deploy", "//DEPLOY");
-            assert_eq!(Request::parse(&shouted, None).expect("a path").route, route, "{shouted}");
+            assert_eq!(
+                Request::parse(&shouted, None).expect("the path is valid").route,
+                route,
+                "{shouted}"
+            );
         }
         let short = "/subscriptions/S/resourcegroups/r%20g/deployments/d/operations";
         let route = DeploymentRoute::Operations { home: home(), name: "d".into() };

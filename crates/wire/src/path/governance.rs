@@ -1,4 +1,4 @@
-//! Where locks and the activity log are found.
+//! The paths of locks and of the activity log.
 
 use muster_core::model::Scope;
 
@@ -21,16 +21,16 @@ pub enum GovernanceRoute {
     Activity {
         subscription: Option<Box<str>>,
     },
-    /// Our own: whether the activity log is whole.
+    /// Muster's own: whether the activity log is intact.
     ActivityChain,
 }
 
 impl GovernanceRoute {
-    /// `words` are the segments in small letters.
+    /// `words` are the segments in lower case.
     pub(super) fn of(segments: &[String], words: &[&str]) -> Option<GovernanceRoute> {
         let at = words.iter().position(|word| *word == "providers")?;
         let (provider, rest) = words[at + 1..].split_first()?;
-        // Computes are below a provider of their own.
+        // The path of a compute contains a provider, too.
         if rest.contains(&"providers") {
             let (home, lock) = words.split_at(words.iter().rposition(|word| *word == "providers")?);
             let scope = lockable_of(&segments[..home.len()].join("/"))?;
@@ -92,7 +92,7 @@ fn of_lock(scope: Scope, segments: &[String], words: &[&str]) -> Option<Governan
     }
 }
 
-/// What can have a lock, as Azure writes it.
+/// A scope that can have a lock, in Azure's notation.
 pub fn lockable_of(id: &str) -> Option<Scope> {
     scope_of(id).or_else(|| {
         let (workspace, rest) = parse_id(id)?;
@@ -130,10 +130,18 @@ mod tests {
         }
         for route in routes {
             let route = Route::Governance(route);
-            let path = route.path().expect("each has one");
-            assert_eq!(Request::parse(&path, None).expect("a path").route, route, "{path}");
+            let path = route.path().expect("every route has a path");
+            assert_eq!(
+                Request::parse(&path, None).expect("the path is valid").route,
+                route,
+                "{path}"
+            );
             let shouted = path.replace("providers", "PROVIDERS").replace("/locks", "//LOCKS");
-            assert_eq!(Request::parse(&shouted, None).expect("a path").route, route, "{shouted}");
+            assert_eq!(
+                Request::parse(&shouted, None).expect("the path is valid").route,
+                route,
+                "{shouted}"
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! Paths of run history, and of the services beside it that clients ask about a run.
+//! The paths of run history, and of the related services that clients ask about a run.
 
 use muster_core::model::WorkspaceKey;
 
@@ -8,7 +8,7 @@ use super::segments::encode;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HistoryRoute {
-    /// Status and log addresses: what clients poll.
+    /// The status and the log URLs, which clients poll.
     RunDetails {
         workspace: WorkspaceKey,
         run: Box<str>,
@@ -18,21 +18,21 @@ pub enum HistoryRoute {
         workspace: WorkspaceKey,
         run: Box<str>,
     },
-    /// What a run is and left, asked by its id in the body.
+    /// A run and its outputs, requested by the id in the body.
     RunData(WorkspaceKey),
     RunChildren {
         workspace: WorkspaceKey,
         run: Box<str>,
     },
-    /// The applications of one of its nodes.
+    /// The services on one node of a run.
     RunServices {
         workspace: WorkspaceKey,
         run: Box<str>,
         node: Box<str>,
     },
-    /// Where data that a run left is.
+    /// The locations of data that a run left.
     ResolvedData(WorkspaceKey),
-    /// Where a model that a run left is.
+    /// The locations of models that a run left.
     ResolvedModels(WorkspaceKey),
 }
 
@@ -48,7 +48,7 @@ impl HistoryRoute {
         let Some((workspace, names, rest)) = split_workspace(&segments[2..], &words[2..]) else {
             return Ok(None);
         };
-        // A run's name is unique in its workspace; the experiment adds nothing.
+        // The name of a run is unique in its workspace, so the experiment is not needed.
         let (names, rest) = match rest {
             ["experiments", _, "runs", ..] => (&names[2..], &rest[2..]),
             _ => (names, rest),

@@ -1,4 +1,4 @@
-//! Where hosts are found: the machines that nodes are made on. Azure has nothing like it, so the addresses are ours.
+//! The paths of hosts. Azure has no such resource, so the paths are Muster's own.
 
 use super::segments::encode;
 
@@ -14,7 +14,7 @@ pub enum HostRoute {
         name: Box<str>,
         action: HostAction,
     },
-    /// A ticket for another machine.
+    /// A join token for another machine.
     HostToken,
 }
 
@@ -23,7 +23,7 @@ pub enum HostAction {
     Cordon,
     Uncordon,
     Drain,
-    /// Removes it with what runs there.
+    /// Removes the host together with everything that runs on it.
     GiveUp,
 }
 
@@ -42,7 +42,7 @@ impl HostAction {
 }
 
 impl HostRoute {
-    /// `words` are the segments in small letters.
+    /// `words` are the segments in lower case.
     pub(super) fn of(segments: &[String], words: &[&str]) -> Option<HostRoute> {
         let ["providers", provider, rest @ ..] = words else { return None };
         if !provider.eq_ignore_ascii_case(PROVIDER) {

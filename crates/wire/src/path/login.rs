@@ -1,8 +1,8 @@
-//! Where clients sign in: the addresses of an OAuth authority, and of a virtual machine's identity.
+//! The paths for signing in: those of an OAuth authority, and of a virtual machine's identity.
 //!
-//! An authority is `/{tenant}`, `/adfs` or `/adfs/{tenant}`. The server has one tenant, so that its name
-//! makes no difference: programs keep the one that they were written with. Clients that find `adfs` first in
-//! the path ask nobody but us whether we are an authority, and that is why it is there.
+//! An authority is `/{tenant}`, `/adfs` or `/adfs/{tenant}`. The server has a single tenant, so the name in the path
+//! makes no difference, and programs can keep the one that they were written with. If `adfs` comes first in the path,
+//! clients ask no other server whether this one is an authority; that is the reason for it.
 
 use super::segments::encode;
 
@@ -10,17 +10,17 @@ const ADFS: &str = "adfs";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Login {
-    /// Where the endpoints of an authority are.
+    /// The document with the endpoints of an authority.
     OpenId { authority: Authority },
     /// A token for a client id and its secret.
     ClientToken { authority: Authority },
-    /// Where a browser would sign in: refused.
+    /// Signing in through a browser, which is refused.
     Browser { authority: Authority },
-    /// Where a device would ask for a code to sign in with: refused.
+    /// Signing in with a device code, which is refused.
     DeviceCode { authority: Authority },
     /// Whether an address is an authority at all.
     Instance,
-    /// A virtual machine's identity: without any secret, hence refused.
+    /// The identity of a virtual machine, which needs no secret and is therefore refused.
     MachineIdentity,
     /// A token of the user who submitted a job, for its programs.
     OnBehalfOf,
@@ -33,7 +33,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// The one that needs no tenant.
+    /// The authority that needs no tenant.
     pub fn adfs() -> Authority {
         Authority { is_adfs: true, tenant: None }
     }
@@ -58,7 +58,7 @@ impl Authority {
 }
 
 impl Login {
-    /// `words` are the segments in small letters.
+    /// `words` are the segments in lower case.
     pub(super) fn of(segments: &[String], words: &[&str]) -> Option<Login> {
         let authority = |rest: &[&str]| Authority::of(&segments[..words.len() - rest.len()]);
         match words {
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(found(&format!("{path}/oauth2/v2.0/authorize")), browser);
             assert_eq!(found(&format!("{path}/oauth2/v2.0/devicecode")), device_code);
             for route in [open_id, token, browser, device_code] {
-                assert_eq!(found(&route.path().expect("it has one")), route);
+                assert_eq!(found(&route.path().expect("every route has a path")), route);
             }
         }
     }
@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(found(path), Route::Unknown, "{path}");
         }
         for route in [Login::Instance, Login::MachineIdentity].map(Route::Login) {
-            assert_eq!(found(&route.path().expect("it has one")), route);
+            assert_eq!(found(&route.path().expect("every route has a path")), route);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Resource manager's own routes: subscriptions, groups, providers, and lists of anything.
+//! Resource manager's own routes: subscriptions, groups, providers, and lists of resources of any type.
 
 use super::location_name;
 use super::segments::encode;
@@ -36,12 +36,12 @@ pub enum Manager {
         subscription: Box<str>,
         name: Box<str>,
     },
-    /// What `az vm list-sizes` reads.
+    /// The sizes for `az vm list-sizes`.
     MachineSizes {
         subscription: Box<str>,
         location: Box<str>,
     },
-    /// What `az vm list-usage` reads.
+    /// The usage for `az vm list-usage`.
     MachineUsages {
         subscription: Box<str>,
         location: Box<str>,
@@ -49,7 +49,7 @@ pub enum Manager {
 }
 
 impl Manager {
-    /// `words` are the `segments` in small letters.
+    /// `words` are the `segments` in lower case.
     pub(super) fn of(segments: &[String], words: &[&str]) -> Option<Manager> {
         let subscription = || segments[1].as_str().into();
         let third = || segments[3].as_str().into();

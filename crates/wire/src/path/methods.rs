@@ -1,16 +1,16 @@
-//! Which methods a route takes. docs/reference/arm.md lists the same, and a test here compares the two.
+//! The methods that a route accepts. docs/reference/arm.md lists the same, and a test here compares the two.
 
 use super::Route;
 
 impl Route {
-    /// As an `Allow` header has them.
+    /// The methods in the form of an `Allow` header.
     pub fn methods(&self) -> &'static str {
         match self {
             Route::Compute { .. } => "GET, PUT, PATCH, DELETE",
             Route::Workspace(_) => "GET, PUT, PATCH, DELETE",
             Route::Job { .. } => "GET, PUT, DELETE",
             Route::Tree { .. } | Route::Blob { .. } => "PUT",
-            // Asked with POST; the clients follow the links to further pages with GET.
+            // The first page is requested with POST; clients follow the links to further pages with GET.
             Route::ComputeNodes { .. } => "GET, POST",
             Route::WorkspaceAction { .. }
             | Route::ComputeAction { .. }
@@ -64,7 +64,7 @@ mod tests {
         text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("")
     }
 
-    /// The names of an enum's variants, from its own source: nothing else has all of them.
+    /// The names of an enum's variants, taken from its source, which is the only complete list.
     fn variants<'a>(source: &'a str, name: &str) -> BTreeSet<&'a str> {
         let (_, body) = source.split_once(&format!("pub enum {name} {{")).unwrap();
         let (body, _) = body.split_once("\n}").unwrap();

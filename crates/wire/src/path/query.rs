@@ -1,9 +1,9 @@
-//! The query: known by key, without regard to its case or to keys that nobody reads.
+//! The query of a request. The case of a key does not matter, and unknown keys are ignored.
 
 use super::PathError;
 use super::segments::decode;
 
-/// As generous as for the path; a continuation token is the longest thing in it.
+/// As generous as for the path; a continuation token is the longest value.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,12 +33,12 @@ impl Query {
         self.get("api-version")
     }
 
-    /// Where a list goes on: what an earlier `nextLink` carried. An empty one is the beginning.
+    /// The position at which a list continues, from an earlier `nextLink`. An empty one is the beginning.
     pub fn skip(&self) -> Option<&str> {
         self.get("$skipToken").or_else(|| self.get("$skip")).filter(|token| !token.is_empty())
     }
 
-    /// What a token is asked for (`/msi/token`).
+    /// The resource that a token is requested for (`/msi/token`).
     pub fn resource(&self) -> Option<&str> {
         self.get("resource").filter(|resource| !resource.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Which resource a path names, and the path of a resource.
+//! Which resource a path refers to, and the path of a resource.
 
 use muster_core::model::WorkspaceKey;
 
@@ -23,7 +23,7 @@ const WHY_PROVIDER: &str = "Muster.Why";
 const REHEARSAL_PROVIDER: &str = "Muster.Rehearsal";
 const JOBS_PROVIDER: &str = "Muster.Jobs";
 const POST_MORTEM_PROVIDER: &str = "Muster.PostMortem";
-/// What some clients leave in front of a name.
+/// The prefix that some clients put before a name.
 const NAME_PREFIX: &str = "azureml:";
 
 /// Everything that is served. Names are as the user wrote them.
@@ -31,11 +31,11 @@ const NAME_PREFIX: &str = "azureml:";
 pub enum Route {
     /// The cloud's metadata document.
     Metadata,
-    /// The identity endpoint, App Service's dialect and Azure ML's.
+    /// The identity endpoint, in the forms of App Service and of Azure ML.
     Token,
-    /// Signing in as a service principal, and ways that are refused.
+    /// Signing in as a service principal, and the ways of signing in that are refused.
     Login(Login),
-    /// The workspace's services; the same for all of them.
+    /// The services of a workspace, which are the same for all workspaces.
     Discovery,
     WorkspacesOfSubscription {
         subscription: Box<str>,
@@ -58,7 +58,7 @@ pub enum Route {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// Azure's other verbs on a compute. None of them makes sense for a cluster.
+    /// Azure's other actions on a compute. None of them makes sense for a cluster.
     ComputeAction {
         workspace: WorkspaceKey,
         name: Box<str>,
@@ -81,65 +81,65 @@ pub enum Route {
     },
     /// Run history's view of jobs.
     History(HistoryRoute),
-    /// What only SDK v1 asks for.
+    /// Routes that only SDK v1 uses.
     V1(V1Route),
-    /// Our own: what the workspace's nodes did and cost.
+    /// Muster's own: what the workspace's nodes did and cost.
     Ledger(WorkspaceKey),
-    /// Our own: what a workspace has used of its limits.
+    /// Muster's own: how much of its limits a workspace has used.
     WorkspaceUsages(WorkspaceKey),
-    /// Our own: why a job waits.
+    /// Muster's own: why a job waits.
     WhyJob {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// Our own: why a cluster is as large as it is.
+    /// Muster's own: why a cluster has its current size.
     WhyCompute {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// Our own: takes a low-priority node away, to see what comes of it.
+    /// Muster's own: evicts a low-priority node, to rehearse a real eviction.
     EvictNode {
         workspace: WorkspaceKey,
         compute: Box<str>,
         node: Box<str>,
     },
-    /// Our own: what became of a compute's bad nodes.
+    /// Muster's own: the post-mortems of a compute's nodes that failed or were lost.
     PostMortems {
         workspace: WorkspaceKey,
         compute: Box<str>,
     },
-    /// Our own: one of these.
+    /// Muster's own: the post-mortem of one node.
     PostMortem {
         workspace: WorkspaceKey,
         compute: Box<str>,
         node: Box<str>,
     },
-    /// Our own: whether a job would be accepted.
+    /// Muster's own: whether a job would be accepted.
     JobCheck {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// Our own: a job's attempts, their logs, what they cost and left.
+    /// Muster's own: the attempts of a job, their logs, their cost and the files that they left.
     JobAttempts {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// Our own: a list of files that jobs may bring.
+    /// Muster's own: a list of files that jobs may use.
     Tree {
         workspace: WorkspaceKey,
         id: Box<str>,
     },
-    /// Our own: the bytes of one such file.
+    /// Muster's own: the bytes of one such file.
     Blob {
         workspace: WorkspaceKey,
         digest: Box<str>,
     },
-    /// What is reserved and used of a region's limits.
+    /// How much of a region's quotas is reserved and used.
     Usages {
         subscription: Box<str>,
         location: Box<str>,
     },
-    /// What clusters can be made of.
+    /// The VM sizes that clusters can have.
     VmSizes {
         subscription: Box<str>,
         location: Box<str>,
@@ -154,17 +154,17 @@ pub enum Route {
     },
     /// Users, keys and roles.
     Access(AccessRoute),
-    /// The machines that nodes are made on.
+    /// The hosts that nodes run on.
     Hosts(HostRoute),
     /// Locks, and the activity log.
     Governance(GovernanceRoute),
-    /// Datastores, and the blob storage's upkeep.
+    /// Datastores, and maintenance of the blob storage.
     Storage(StorageRoute),
-    /// What is kept in versions: code, environments, data, models, components.
+    /// Versioned assets: code, environments, data, models, components.
     Assets(AssetRoute),
-    /// Templates that are carried out.
+    /// Deployments of templates.
     Deployments(DeploymentRoute),
-    /// Subscriptions, groups, providers, and lists of anything.
+    /// Subscriptions, groups, providers, and lists of resources of any type.
     Manager(Manager),
     Unknown,
 }
@@ -177,7 +177,7 @@ pub enum ComputeAction {
     ListKeys,
 }
 
-/// Azure's verbs on a workspace that have an answer here.
+/// Azure's actions on a workspace that are supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkspaceAction {
     Diagnose,
@@ -185,7 +185,7 @@ pub enum WorkspaceAction {
 }
 
 impl WorkspaceAction {
-    /// As it stands at the end of the path.
+    /// The last segment of the path.
     pub fn as_str(self) -> &'static str {
         match self {
             WorkspaceAction::Diagnose => "diagnose",
@@ -202,10 +202,10 @@ const COMPUTE_ACTIONS: [(&str, ComputeAction); 4] = [
 ];
 
 impl ComputeAction {
-    /// As it stands at the end of the path.
+    /// The last segment of the path.
     pub fn as_str(self) -> &'static str {
         let found = COMPUTE_ACTIONS.iter().find(|(_, action)| *action == self);
-        found.map(|(word, _)| *word).expect("the table names every action")
+        found.map(|(word, _)| *word).expect("the table contains every action")
     }
 
     fn of(word: &str) -> Option<ComputeAction> {
@@ -383,13 +383,13 @@ impl Route {
         })
     }
 
-    /// The absolute address of this route. `base_url` is a configured one, never the Host header: clients
-    /// send their tokens there.
+    /// The absolute URL of this route. `base_url` is a configured one, never the Host header, because clients send
+    /// their tokens there.
     pub fn url(&self, base_url: &str, query: &[(&str, &str)]) -> Option<String> {
         let mut url = format!("{}{}", base_url.trim_end_matches('/'), self.path()?);
         for (index, (key, value)) in query.iter().enumerate() {
             url.push(if index == 0 { '?' } else { '&' });
-            // `$` is fine in a query, and what every client and its documentation shows.
+            // `$` is allowed in a query, and every client and its documentation shows it unencoded.
             url.push_str(&encode(key).replace("%24", "$"));
             url.push('=');
             url.push_str(&encode(value));
@@ -398,7 +398,7 @@ impl Route {
     }
 }
 
-/// A resource's ARM id. Unlike a path it is not encoded: it is compared and taken apart as it stands.
+/// The ARM id of a workspace. Unlike a path, it is not encoded, because clients compare and split it as it is.
 pub fn workspace_id(key: &WorkspaceKey) -> String {
     format!(
         "/subscriptions/{}/resourceGroups/{}/providers/{PROVIDER}/workspaces/{}",
@@ -406,7 +406,7 @@ pub fn workspace_id(key: &WorkspaceKey) -> String {
     )
 }
 
-/// The id of a limit (`what` is `quotas`) or of what is taken of it (`usages`).
+/// The id of a quota (`what` is `quotas`) or of its usage (`usages`).
 pub(crate) fn quota_id(subscription: &str, location: &str, what: &str, name: &str) -> String {
     format!("/subscriptions/{subscription}/providers/{PROVIDER}/locations/{location}/{what}/{name}")
 }
@@ -416,7 +416,7 @@ fn region_path(subscription: &str, location: &str, what: &str) -> String {
     format!("/subscriptions/{subscription}/providers/{PROVIDER}/locations/{location}/{what}")
 }
 
-/// A workspace and what follows it, if the id or path is one of a workspace.
+/// The workspace and the remaining segments, if the id or path is that of a workspace or of something in it.
 pub(crate) fn parse_id(id: &str) -> Option<(WorkspaceKey, Vec<&str>)> {
     let parts: Vec<&str> = id.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
@@ -502,7 +502,7 @@ fn of_subscription(segments: &[String], rest: &[&str]) -> Route {
     }
 }
 
-/// `names` and `rest` are what follows the workspace: as given, and in small letters.
+/// `names` and `rest` are the segments after the workspace, as given and in lower case.
 fn of_workspace(
     workspace: WorkspaceKey,
     names: &[String],

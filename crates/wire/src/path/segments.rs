@@ -1,9 +1,9 @@
-//! From the bytes of a request line to decoded segments, and back.
+//! Converts the bytes of a request line to decoded segments, and back.
 
 use super::PathError;
 use crate::json::shorten;
 
-/// Four names of Azure's longest lengths, each byte percent-encoded, fit several times.
+/// Several times the length of four of Azure's longest names with each byte percent-encoded.
 pub const PATH_BYTES_MAX: usize = 8_192;
 
 /// The non-empty segments, each decoded once.
@@ -29,7 +29,7 @@ fn decode_segment(raw: &str) -> Result<String, PathError> {
     Ok(segment)
 }
 
-/// The bytes behind percent escapes, decoded once; `None` if one is not followed by two hex digits.
+/// The bytes that percent escapes represent, decoded once; `None` if a `%` is not followed by two hex digits.
 pub(crate) fn unescape(raw: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.bytes();
@@ -45,7 +45,7 @@ pub(crate) fn unescape(raw: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Percent-decodes once. What comes out is UTF-8 without control characters.
+/// Percent-decodes once. The result must be UTF-8 without control characters.
 pub(super) fn decode(raw: &str) -> Result<String, PathError> {
     let bytes = unescape(raw).ok_or_else(|| PathError::BadEscape { text: shorten(raw) })?;
     let text = String::from_utf8(bytes).map_err(|_| PathError::NotUtf8 { text: shorten(raw) })?;
@@ -55,7 +55,7 @@ pub(super) fn decode(raw: &str) -> Result<String, PathError> {
     Ok(text)
 }
 
-/// Percent-encodes everything but RFC 3986's unreserved characters.
+/// Percent-encodes everything except RFC 3986's unreserved characters.
 pub(crate) fn encode(text: &str) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut encoded = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Paths of what has to do with the blob storage: datastores, and the storage's own upkeep.
+//! The paths of the blob storage: datastores, and the storage's maintenance.
 
 use muster_core::model::WorkspaceKey;
 
@@ -15,17 +15,17 @@ pub enum StorageRoute {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// What opens it.
+    /// The secret that gives access to a datastore.
     DatastoreSecrets {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
-    /// Our own: removes bytes that nobody names any more.
+    /// Muster's own: deletes bytes that nothing references any more.
     StorageSweep,
 }
 
 impl StorageRoute {
-    /// What follows a workspace: as given, and in small letters.
+    /// Parses the segments after a workspace: `names` as given, `words` in lower case.
     pub(super) fn of_workspace(
         workspace: &WorkspaceKey,
         names: &[String],

@@ -1,5 +1,5 @@
-//! Paths that only azureml-core (SDK v1) asks for: its reads of computes, which go to the data plane, and the
-//! services behind its experiments, which are not supported.
+//! Paths that only azureml-core (SDK v1) uses: its reads of computes, which go to the data plane, and the services
+//! behind its experiments, which are not supported.
 
 use muster_core::model::WorkspaceKey;
 
@@ -21,7 +21,7 @@ pub enum V1Route {
 impl V1Route {
     pub(super) fn of(segments: &[String], words: &[&str]) -> Result<Option<V1Route>, PathError> {
         let [service, version, ..] = words else { return Ok(None) };
-        // `rp/workspaces` stands in front of the whole id of the workspace.
+        // The whole id of the workspace follows `rp/workspaces`.
         let is_plane = matches!((*service, *version), ("rp", "workspaces"));
         let is_versioned = version.starts_with('v');
         if !is_plane && !is_versioned {
@@ -64,7 +64,7 @@ impl V1Route {
     pub fn methods(&self) -> &'static str {
         match self {
             V1Route::V1Computes(_) | V1Route::V1Compute { .. } => "GET",
-            // Others get the same answer.
+            // Other methods get the same response.
             V1Route::V1Experiments(_) => "GET, POST",
         }
     }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use crate::error::ArmError;
 use crate::odata::{self, Operator, Term};
 
-/// What a filter looks at.
+/// The properties that a filter examines.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub resource_group: &'a str,
     /// `Microsoft.MachineLearningServices/workspaces/computes`.
     pub resource_type: &'a str,
-    /// With its parents' names in front: `workspace/compute`.
+    /// The name, preceded by its parents' names: `workspace/compute`.
     pub name: &'a str,
     pub location: &'a str,
-    /// `None`: this kind has none.
+    /// `None` if this kind of resource has no tags.
     pub tags: Option<&'a BTreeMap<String, String>>,
 }
 
@@ -132,12 +132,12 @@ impl Property {
     fn is(self, subject: &Subject<'_>, text: &str) -> bool {
         let value = self.of(subject);
         match self {
-            // Either the whole name, or what the user called it.
+            // Matches either the whole name or its last part.
             Property::Name => {
                 let last = value.rsplit('/').next().unwrap_or(value);
                 value.eq_ignore_ascii_case(text) || last.eq_ignore_ascii_case(text)
             }
-            // `East US` is `eastus`.
+            // `East US` is the same as `eastus`.
             Property::Location => value.eq_ignore_ascii_case(&text.replace(' ', "")),
             _ => value.eq_ignore_ascii_case(text),
         }

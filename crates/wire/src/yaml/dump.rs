@@ -1,9 +1,9 @@
-//! A tree as the text that PyYAML would write of it, keys sorted: what Azure's clients hash and send of a conda
+//! Writes a tree as the text that PyYAML would write, with sorted keys: Azure's clients hash and send it for a conda
 //! specification.
 
 use super::tree::{Node, Value, python_float};
 
-/// Where lines are folded.
+/// The width at which lines are folded.
 const WIDTH: usize = 80;
 
 pub fn dump(node: &Node) -> String {
@@ -28,7 +28,7 @@ fn entries_sorted(node: &Node) -> Vec<(&str, &Node)> {
     sorted
 }
 
-/// `begun`: the first line's indentation is there already, behind a dash.
+/// `begun` means that the indentation of the first line has been written already, after a dash.
 fn map(entries: Vec<(&str, &Node)>, indent: usize, begun: bool, text: &mut String) {
     for (index, (key, value)) in entries.into_iter().enumerate() {
         if index > 0 || !begun {
@@ -42,7 +42,7 @@ fn map(entries: Vec<(&str, &Node)>, indent: usize, begun: bool, text: &mut Strin
                 text.push('\n');
                 map(entries_sorted(value), indent + 2, false, text);
             }
-            // Dashes stand below their key, not behind it.
+            // Dashes are written below their key, without indentation.
             Value::List(items) if !items.is_empty() => {
                 text.push('\n');
                 list(items, indent, false, text);
@@ -100,14 +100,14 @@ fn float(number: f64) -> String {
         return if number > 0.0 { ".inf".to_owned() } else { "-.inf".to_owned() };
     }
     let text = python_float(number);
-    // It would be read as a text without a dot.
+    // Without a dot, it would be read back as text.
     match text.contains('.') {
         true => text,
         false => text.replacen('e', ".0e", 1),
     }
 }
 
-/// Plain where it would be read back as the same text, else in quotes.
+/// Plain if it would be read back as the same text, otherwise in quotes.
 fn scalar(text: &str, indent: usize) -> String {
     let is_special = text.chars().any(|c| !matches!(c, '\n' | ' '..='~'));
     let has_odd_spaces = text.contains(" \n") || text.contains("\n ");
@@ -141,7 +141,7 @@ fn is_plain(text: &str) -> bool {
         || is_special_word)
 }
 
-/// PyYAML would read it as one.
+/// Whether PyYAML would read the text as a date.
 fn looks_like_a_date(text: &str) -> bool {
     let bytes = text.as_bytes();
     let digits = |from: usize, to: usize| {
@@ -158,7 +158,7 @@ fn looks_like_a_date(text: &str) -> bool {
 
 fn single_quoted(text: &str, indent: usize) -> String {
     let escaped = text.replace('\'', "''");
-    // A line's end is written as an empty line.
+    // A line break is written as an empty line.
     let lines = escaped.replace('\n', &format!("\n\n{}", " ".repeat(indent)));
     format!("'{lines}'")
 }
@@ -186,7 +186,7 @@ fn double_quoted(text: &str) -> String {
     quoted
 }
 
-/// Long texts are folded at single spaces, as soon as a line is full.
+/// Long texts are folded at single spaces as soon as a line is full.
 fn fold(text: &str, indent: usize, mut column: usize) -> String {
     if text.starts_with('"') || text.contains('\n') {
         return text.to_owned();
@@ -219,7 +219,7 @@ mod tests {
     use super::super::tree::parse;
     use super::*;
 
-    /// The right sides are what PyYAML 6 writes.
+    /// The right-hand sides are what PyYAML 6 writes.
     #[test]
     fn a_conda_file_is_written_as_pyyaml_writes_it() {
         for (text, wanted) in [

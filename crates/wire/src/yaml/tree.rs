@@ -1,8 +1,8 @@
-//! A YAML text as a tree that knows where each part of it stands, and that means by plain words what Azure's own
-//! clients mean by them.
+//! Reads a YAML text into a tree that records the position of each part, and that interprets plain words as Azure's own
+//! clients do.
 //!
-//! Those read YAML 1.1, as PyYAML does: `yes` is true, `1e-3` is a text, `010` is eight. A job's inputs go over the wire
-//! as texts, so whoever reads them in another way sends other values.
+//! Those clients read YAML 1.1, as PyYAML does: `yes` is true, `1e-3` is a text, `010` is eight. The inputs of a job
+//! are sent as texts, so another interpretation would send other values.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::BadYaml;
 
-/// Deeper than any document that means something.
+/// Deeper than any meaningful document.
 const DEPTH_MAX: usize = 64;
 /// How many values aliases may stand for in all; other values take room in the text.
 const ALIASED_MAX: usize = 10_000;
@@ -19,7 +19,7 @@ const MERGE: &str = "<<";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Line and column, from 1.
+    /// Line and column, counted from 1.
     pub place: (usize, usize),
     pub value: Value,
 }
@@ -71,7 +71,7 @@ impl Node {
         self.value == Value::Null
     }
 
-    /// A scalar as Python's `str` writes it, as which Azure's clients send literal inputs.
+    /// A scalar in the form of Python's `str`, in which Azure's clients send literal inputs.
     pub fn as_python(&self) -> Option<String> {
         match &self.value {
             Value::Text(text) => Some(text.clone()),
@@ -118,7 +118,7 @@ pub fn parse(text: &str) -> Result<Node, BadYaml> {
                 return Ok(found.unwrap_or(Node { place: (1, 1), value: Value::Null }));
             }
             _ if found.is_some() => {
-                return Err(bad(place(&span), "there is a second document; give one"));
+                return Err(bad(place(&span), "there is a second document; give only one"));
             }
             event => found = Some(reader.node(&mut parser, event, &span, 0)?),
         }
@@ -136,7 +136,7 @@ fn next<'i>(parser: &mut Events<'i>) -> Result<(Event<'i>, Span), BadYaml> {
                 let at = why.marker();
                 return Err(bad((at.line(), at.col() + 1), &why.info()));
             }
-            None => return Err(bad((1, 1), "it ends too early")),
+            None => return Err(bad((1, 1), "the text ends too early")),
         }
     }
 }
@@ -173,12 +173,12 @@ impl Reader {
     ) -> Result<Node, BadYaml> {
         let at = place(span);
         if depth > DEPTH_MAX {
-            return Err(bad(at, &format!("it is more than {DEPTH_MAX} levels deep")));
+            return Err(bad(at, &format!("the text is nested more than {DEPTH_MAX} levels deep")));
         }
         let (anchor, value) = match event {
             Event::Alias(id) => {
                 let known = self.anchors.get(&id).cloned();
-                let known = known.ok_or_else(|| bad(at, "the alias stands for itself"))?;
+                let known = known.ok_or_else(|| bad(at, "the alias refers to itself"))?;
                 self.count(size(&known), at)?;
                 return Ok(Node { place: at, value: known.value });
             }
@@ -225,7 +225,7 @@ impl Reader {
             let (event, span) = next(parser)?;
             let value = self.node(parser, event, &span, depth + 1)?;
             let Some(key) = key.as_python() else {
-                return Err(bad(at, "a key is a word; put it in quotes"));
+                return Err(bad(at, "a key must be a single word; put it in quotes"));
             };
             if key == MERGE {
                 merged.extend(entries_of(value, at)?);
@@ -245,7 +245,7 @@ impl Reader {
     }
 }
 
-/// What `<<` brings along: of several the first one counts.
+/// The entries that `<<` merges in; if there are several mappings, the first one takes precedence.
 fn entries_of(node: Node, at: (usize, usize)) -> Result<Vec<Entry>, BadYaml> {
     match node.value {
         Value::Map(entries) => Ok(entries),
@@ -253,7 +253,7 @@ fn entries_of(node: Node, at: (usize, usize)) -> Result<Vec<Entry>, BadYaml> {
             let all = items.into_iter().map(|item| entries_of(item, at));
             Ok(all.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         }
-        _ => Err(bad(at, "<< takes a mapping")),
+        _ => Err(bad(at, "<< needs a mapping")),
     }
 }
 
@@ -265,7 +265,7 @@ fn size(node: &Node) -> usize {
     }
 }
 
-/// What a word without quotes stands for in YAML 1.1.
+/// The value of a word without quotes in YAML 1.1.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -293,7 +293,7 @@ fn int(text: &str) -> Option<i128> {
         return None;
     }
     if digits.contains(':') {
-        // Minutes and seconds, as it were.
+        // A base-60 number, such as minutes and seconds.
         let mut parts = digits.split(':');
         let first = parts.next().filter(|first| !first.starts_with('0'))?;
         let mut total: i128 = number(first, 10)?;
@@ -321,7 +321,7 @@ fn number(digits: &str, base: u32) -> Option<i128> {
     is_plain.then(|| i128::from_str_radix(&digits, base).ok()).flatten()
 }
 
-/// A dot is a must, and an exponent has a sign.
+/// A float needs a dot, and its exponent needs a sign.
 fn float(text: &str) -> Option<f64> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_negative = text.starts_with('-');
@@ -376,7 +376,7 @@ pub fn python_float(number: f64) -> String {
 mod tests {
     use super::*;
 
-    /// As PyYAML 6 and Python 3.11 have it.
+    /// The results of PyYAML 6 and Python 3.11.
     #[test]
     fn plain_words_are_those_of_azures_clients() {
         for (text, wanted) in [

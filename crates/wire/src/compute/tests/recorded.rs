@@ -1,4 +1,4 @@
-//! The answers, and bodies that real clients and Azure itself have sent.
+//! The responses, and bodies that real clients and Azure itself have sent.
 
 use std::path::PathBuf;
 
@@ -216,7 +216,7 @@ fn shared(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(path)
 }
 
-/// What each form of the client's entity means. Forms that are not named here mean the minimal cluster.
+/// What each form of the client's entity means. A form that is not named here means the minimal cluster.
 fn meaning(form: &str) -> Result<ClusterPatch, &'static str> {
     let mut patch = minimal_patch();
     if let Some(idle) = form.strip_prefix("idle=") {
@@ -289,7 +289,7 @@ fn identity_meaning(form: &str) -> Identity {
         "ident user" => (false, Some(LONG)),
         "ident UserAssigned" => (false, Some("/r/i")),
         "ident both" => (true, Some("/r/i")),
-        other => panic!("no meaning is known for {other}"),
+        other => panic!("the meaning of {other} is unknown"),
     };
     Identity { system_assigned, user_assigned: id.into_iter().map(str::to_owned).collect() }
 }
@@ -297,7 +297,7 @@ fn identity_meaning(form: &str) -> Identity {
 #[test]
 fn every_form_of_the_clients_entity_means_what_its_user_meant() {
     let path = shared("wire/v2/amlcompute_entity_matrix.txt");
-    // Recorded beside the repository; the bodies above are always here.
+    // Recorded next to the repository; the bodies above are always available.
     let Ok(matrix) = std::fs::read_to_string(path) else { return };
     let mut forms = 0;
     for line in matrix.lines() {
@@ -312,7 +312,7 @@ fn every_form_of_the_clients_entity_means_what_its_user_meant() {
     assert!(forms > 45, "only {forms} forms were found");
 }
 
-/// One recorded exchange, in either of the two layouts.
+/// A recorded exchange, in either of the two layouts.
 #[derive(Deserialize)]
 struct Exchange {
     #[serde(default)]
@@ -353,7 +353,7 @@ fn recorded_bodies_and_answers_are_read() {
     assert!(count == 0 || count > 20, "only {count} recorded exchanges were found");
 }
 
-/// Whether the exchange was about a cluster's resource.
+/// Returns whether the exchange was about the resource of a cluster.
 fn check_exchange(exchange: &Exchange) -> bool {
     let (method, place, sent) = match &exchange.request {
         Some(half) => (half.method.clone(), half.path.clone(), half.body.clone()),
@@ -381,7 +381,7 @@ fn check_exchange(exchange: &Exchange) -> bool {
     true
 }
 
-/// The keys that a real instance shows, in the recording of one that runs.
+/// The keys that a real instance has, from the recording of a running one.
 #[test]
 fn an_instance_has_azures_keys_and_no_made_up_address() {
     let mut one = cluster();

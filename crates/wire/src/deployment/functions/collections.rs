@@ -1,4 +1,4 @@
-//! Arrays, objects, and what works on texts too.
+//! Functions for arrays and objects, some of which also accept texts.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub fn coalesce(arguments: &[Value]) -> FunctionResult {
     Ok(arguments.iter().find(|value| !value.is_null()).cloned().unwrap_or(Value::Null))
 }
 
-/// Of arrays an array, of anything else a text.
+/// Concatenates arrays to an array, and anything else to a text.
 pub fn concat(arguments: &[Value]) -> FunctionResult {
     if arguments.iter().any(Value::is_array) {
         let lists: Result<Vec<&[Value]>, String> = arguments.iter().map(list).collect();
@@ -126,7 +126,7 @@ pub fn take(arguments: &[Value]) -> FunctionResult {
     })
 }
 
-/// Of arrays, each item once; of objects, what comes later wins, object by object.
+/// For arrays, each item once; for objects, later values win, recursively.
 pub fn union(arguments: &[Value]) -> FunctionResult {
     if let Value::Object(_) = &arguments[0] {
         let mut all = Map::new();
@@ -136,7 +136,7 @@ pub fn union(arguments: &[Value]) -> FunctionResult {
         }
         return Ok(Value::Object(all));
     }
-    // Compared by their texts: comparing each with each takes too long for long arrays.
+    // Items are compared by their text, because comparing every pair takes too long for long arrays.
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     for argument in arguments {
         for item in list(argument)? {

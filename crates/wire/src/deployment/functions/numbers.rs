@@ -8,7 +8,8 @@ use super::{FunctionResult, list, text, whole, wrong};
 
 fn arithmetic(arguments: &[Value], compute: fn(i64, i64) -> Option<i64>) -> FunctionResult {
     let (a, b) = (whole(&arguments[0])?, whole(&arguments[1])?);
-    let found = compute(a, b).ok_or("the result is no 64-bit number; give other numbers")?;
+    let found =
+        compute(a, b).ok_or("the result does not fit in a 64-bit number; give other numbers")?;
     Ok(found.into())
 }
 
@@ -65,12 +66,12 @@ fn numbers(arguments: &[Value]) -> Result<Vec<i64>, String> {
 
 pub fn min(arguments: &[Value]) -> FunctionResult {
     let found = numbers(arguments)?.into_iter().min();
-    found.map(Value::from).ok_or_else(|| "the array is empty; give it a number".to_owned())
+    found.map(Value::from).ok_or_else(|| "the array is empty; give at least one number".to_owned())
 }
 
 pub fn max(arguments: &[Value]) -> FunctionResult {
     let found = numbers(arguments)?.into_iter().max();
-    found.map(Value::from).ok_or_else(|| "the array is empty; give it a number".to_owned())
+    found.map(Value::from).ok_or_else(|| "the array is empty; give at least one number".to_owned())
 }
 
 pub fn int(arguments: &[Value]) -> FunctionResult {
@@ -78,13 +79,13 @@ pub fn int(arguments: &[Value]) -> FunctionResult {
         Value::Number(number) if number.is_i64() => Ok(arguments[0].clone()),
         Value::String(text) => {
             let found = text.trim().parse::<i64>();
-            found.map(Value::from).map_err(|_| "the string is no whole number".to_owned())
+            found.map(Value::from).map_err(|_| "the string is not a whole number".to_owned())
         }
         other => Err(wrong(other, "a whole number, or one as a string")),
     }
 }
 
-/// What counts as true or false wherever a template says so.
+/// The values that a template accepts as true or false.
 pub fn truth(value: &Value) -> Result<bool, String> {
     match value {
         Value::Bool(yes) => Ok(*yes),

@@ -1,14 +1,14 @@
-//! Ids of resources, and names made from them.
+//! Ids of resources, and names derived from them.
 //!
-//! Azure does not say how it makes `uniqueString` and `guid`. Ours are as stable and as long as Azure's, and
-//! have other values.
+//! Azure does not document how it computes `uniqueString` and `guid`. The values here are as stable and as long as
+//! Azure's, but differ from them.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{FunctionResult, text};
 
-/// Thirteen signs of five bits.
+/// Thirteen characters of five bits each.
 const UNIQUE_CHARS: usize = 13;
 
 pub fn unique_string(arguments: &[Value]) -> FunctionResult {
@@ -46,7 +46,7 @@ pub fn guid(bytes: [u8; 32], version: u16) -> String {
     )
 }
 
-/// Where ids begin that say nothing else.
+/// The subscription and the resource group of ids that do not name others.
 pub struct ResourceIds<'a> {
     pub subscription: &'a str,
     pub resource_group: &'a str,
@@ -62,7 +62,7 @@ impl ResourceIds<'_> {
             [subscription, group] => (*subscription, *group),
             _ => {
                 return Err(
-                    "too much stands before the type; give a subscription and a group".into()
+                    "too many arguments before the type; give a subscription and a group".into()
                 );
             }
         };
@@ -75,7 +75,7 @@ impl ResourceIds<'_> {
         let subscription = match before.as_slice() {
             [] => self.subscription,
             [subscription] => subscription,
-            _ => return Err("too much stands before the type; give a subscription".into()),
+            _ => return Err("too many arguments before the type; give a subscription".into()),
         };
         let path = path(kind, &names)?;
         Ok(format!("/subscriptions/{subscription}/providers/{path}").into())
@@ -86,7 +86,7 @@ pub(in super::super) fn tenant_resource_id(arguments: &[Value]) -> FunctionResul
     let (before, kind, names) = split(arguments)?;
     if !before.is_empty() {
         return Err(
-            "the first argument is no type, like 'Microsoft.Storage/storageAccounts'".into()
+            "the first argument is not a type such as 'Microsoft.Storage/storageAccounts'".into()
         );
     }
     Ok(format!("/providers/{}", path(kind, &names)?).into())
@@ -98,16 +98,18 @@ pub(in super::super) fn extension_resource_id(arguments: &[Value]) -> FunctionRe
     };
     let (before, kind, names) = split(rest)?;
     if !before.is_empty() {
-        return Err("the second argument is no type".into());
+        return Err(
+            "the second argument is not a type such as 'Microsoft.Storage/storageAccounts'".into(),
+        );
     }
     Ok(format!("{}/providers/{}", text(base)?, path(kind, &names)?).into())
 }
 
-/// What stands before the type, the type, and the names after it.
+/// The arguments before the type, the type, and the names after it.
 fn split(arguments: &[Value]) -> Result<(Vec<&str>, &str, Vec<&str>), String> {
     let texts: Vec<&str> = arguments.iter().map(text).collect::<Result<_, _>>()?;
     let at = texts.iter().position(|text| text.contains('/'));
-    let at = at.ok_or("no argument is a type, like 'Microsoft.Storage/storageAccounts'")?;
+    let at = at.ok_or("no argument is a type such as 'Microsoft.Storage/storageAccounts'")?;
     Ok((texts[..at].to_vec(), texts[at], texts[at + 1..].to_vec()))
 }
 
@@ -117,7 +119,7 @@ pub(in super::super) fn path(kind: &str, names: &[&str]) -> Result<String, Strin
     let kinds: Vec<&str> = kinds.split('/').collect();
     if kinds.len() != names.len() {
         return Err(format!(
-            "the type '{}' wants {} names and gets {}",
+            "the type '{}' needs {} names, but has {}",
             crate::json::shorten(kind),
             kinds.len(),
             names.len()

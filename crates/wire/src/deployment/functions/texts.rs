@@ -1,16 +1,16 @@
-//! Texts.
+//! Functions for texts.
 
 use serde_json::Value;
 
 use super::super::check_size;
 use super::{FunctionResult, clamp, list, text, whole, wrong};
 
-/// Wider than any name or number that somebody pads.
+/// Wider than any name or number that a template pads.
 const PAD_MAX: i64 = 4_096;
-/// Each is looked for in the whole text.
+/// Each delimiter is searched for in the whole text.
 const SPLIT_MARKS_MAX: usize = 16;
 
-/// A value as it stands in a text.
+/// A value as it appears inside a text.
 pub fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -26,9 +26,9 @@ pub fn string(arguments: &[Value]) -> FunctionResult {
 }
 
 pub fn json(arguments: &[Value]) -> FunctionResult {
-    // Only where: the text itself may hold secrets.
+    // The message gives only the position, because the text may contain secrets.
     serde_json::from_str(text(&arguments[0])?).map_err(|why| {
-        format!("the string is no JSON: line {} column {}", why.line(), why.column())
+        format!("the string is not JSON: line {} column {}", why.line(), why.column())
     })
 }
 
@@ -64,7 +64,7 @@ pub fn last_index_of(arguments: &[Value]) -> FunctionResult {
     Ok(place(&text, text.rfind(&part)))
 }
 
-/// In characters; -1 for nowhere.
+/// The position in characters; -1 if there is none.
 fn place(text: &str, at: Option<usize>) -> Value {
     at.map_or(Value::from(-1), |at| text[..at].chars().count().into())
 }
@@ -72,9 +72,9 @@ fn place(text: &str, at: Option<usize>) -> Value {
 pub fn replace(arguments: &[Value]) -> FunctionResult {
     let (whole, old, new) = (text(&arguments[0])?, text(&arguments[1])?, text(&arguments[2])?);
     if old.is_empty() {
-        return Err("the text to replace is empty; give one".to_owned());
+        return Err("the text to replace is empty; give at least one character".to_owned());
     }
-    // Looked at before it is made: it may be much longer.
+    // The size is checked before the result is built, because the result may be much longer.
     let added = whole.matches(old).count().saturating_mul(new.len());
     check_size(whole.len().saturating_add(added))?;
     Ok(whole.replace(old, new).into())
@@ -87,11 +87,11 @@ pub fn split(arguments: &[Value]) -> FunctionResult {
         mark => vec![text(mark)?],
     };
     if marks.iter().any(|mark| mark.is_empty()) {
-        return Err("the text to split at is empty; give one".to_owned());
+        return Err("the delimiter is empty; give at least one character".to_owned());
     }
     if marks.len() > SPLIT_MARKS_MAX {
         let got = marks.len();
-        return Err(format!("there are {got} texts to split at; give at most {SPLIT_MARKS_MAX}"));
+        return Err(format!("there are {got} delimiters; give at most {SPLIT_MARKS_MAX}"));
     }
     let mut parts = vec![whole];
     for mark in marks {
@@ -116,7 +116,7 @@ pub fn substring(arguments: &[Value]) -> FunctionResult {
     };
     let is_inside = usize::try_from(start).is_ok_and(|start| start <= length) && count >= 0;
     if !is_inside {
-        return Err(format!("the string has {length} characters; start within them"));
+        return Err(format!("the string has {length} characters; give a start within them"));
     }
     let found = text.chars().skip(clamp(start, length)).take(clamp(count, length));
     Ok(Value::String(found.collect()))
@@ -141,7 +141,7 @@ pub fn pad_left(arguments: &[Value]) -> FunctionResult {
     Ok(Value::String(std::iter::repeat_n(fill, missing).chain(text.chars()).collect()))
 }
 
-/// `{0}` stands for the first argument after the text, `{{` for a brace.
+/// `{0}` is replaced with the first argument after the text, and `{{` with a brace.
 pub fn format(arguments: &[Value]) -> FunctionResult {
     let mut rest = text(&arguments[0])?;
     let mut made = String::new();
@@ -156,7 +156,10 @@ pub fn format(arguments: &[Value]) -> FunctionResult {
         let end = after.find('}').filter(|_| brace == "{");
         let place = end.and_then(|end| after[..end].parse::<usize>().ok());
         let (Some(end), Some(place)) = (end, place) else {
-            return Err("a brace does not belong to a place like {0}; write it twice".to_owned());
+            return Err(
+                "a brace is not part of a placeholder such as {0}; write a literal brace twice"
+                    .to_owned(),
+            );
         };
         let value = place.checked_add(1).and_then(|place| arguments.get(place));
         let value = value.ok_or_else(|| format!("there is no argument for {{{place}}}"))?;

@@ -1,4 +1,4 @@
-//! Templates that want to take the server's time, memory or stack, and ones that are only odd.
+//! Templates that try to exhaust the server's time, memory or stack, and merely odd ones.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ fn output(value: &str) -> Value {
     json!({"it": {"type": "object", "value": value}})
 }
 
-/// `v0` is the value, every other one is made from the one before.
+/// `v0` has the given value, and each following variable is computed from the one before.
 fn chain(first: Value, next: impl Fn(&str) -> String, count: usize) -> Map<String, Value> {
     let mut variables = Map::new();
     variables.insert("v0".to_owned(), first);
@@ -37,7 +37,10 @@ fn a_value_that_doubles_is_stopped() {
         let variables = chain(first, |before| format!("[{next}({before}, {before})]"), 40);
         let template = json!({"variables": variables, "resources": [], "outputs": output("[variables('v39')]")});
         let error = refusal(template);
-        assert!(error.contains("bytes in all") || error.contains("bytes, the most"), "{error}");
+        assert!(
+            error.contains("bytes in all") || error.contains("bytes, which is the limit"),
+            "{error}"
+        );
     }
 }
 
@@ -57,7 +60,7 @@ fn what_depends_on_too_much_is_stopped() {
     let template =
         json!({"variables": deep, "resources": [], "outputs": output("[variables('v199')]")});
     assert!(refusal(template).contains("over more than 128 levels"));
-    // Asked for one after the other, so that each is only one level; the value grows deeper all the same.
+    // They are computed one after the other, so that each is only one level; the value still grows deeper.
     let deep = chain(json!(1), |before| format!("[createArray({before})]"), 200);
     let outputs: Map<String, Value> = (0..200)
         .map(|at| {
@@ -103,7 +106,7 @@ fn there_are_limits_on_numbers_of_things() {
     assert!(read(long, Value::Null).is_ok());
     let text = "x".repeat(70_000);
     let long = json!({"resources": [], "outputs": output(&text)});
-    assert!(refusal(long).contains("at most 65536 are kept"));
+    assert!(refusal(long).contains("at most 65536 are allowed"));
 }
 
 fn expression() -> impl Strategy<Value = String> {

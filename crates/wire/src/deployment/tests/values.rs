@@ -1,4 +1,4 @@
-//! What each function comes to.
+//! The result of each function.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn value(expression: &str) -> Result<Value, String> {
 }
 
 #[test]
-fn functions_come_to_what_azure_says() {
+fn functions_return_what_azure_documents() {
     let cases = [
         ("concat('a', 1, true())", json!("a1True")),
         ("concat(variables('list'), createArray('x'))", json!([1, 2, 3, "x"])),
@@ -103,28 +103,28 @@ fn functions_come_to_what_azure_says() {
 }
 
 #[test]
-fn wrong_arguments_are_told() {
+fn wrong_arguments_are_reported() {
     let cases = [
-        ("div(1, 0)", "div(): the result is no 64-bit number"),
-        ("add(9223372036854775807, 1)", "add(): the result is no 64-bit number"),
-        ("concat()", "concat() has 0 arguments; give it at least 1"),
-        ("if(true(), 1)", "if() has 2 arguments; give it 3"),
+        ("div(1, 0)", "div(): the result does not fit in a 64-bit number"),
+        ("add(9223372036854775807, 1)", "add(): the result does not fit in a 64-bit number"),
+        ("concat()", "concat() has 0 arguments; give at least 1"),
+        ("if(true(), 1)", "if() has 2 arguments; give 3"),
         ("toLower(1)", "tolower(): an argument is a number; give a string"),
         ("substring('abc', 4)", "the string has 3 characters"),
         ("format('{9}', 'a')", "there is no argument for {9}"),
-        ("format('{x}')", "write it twice"),
+        ("format('{x}')", "write a literal brace twice"),
         ("format('{18446744073709551615}')", "there is no argument for"),
         ("range(0, 99999)", "the count is 99999; give 0 to 10000"),
         ("range(9223372036854775807, 2)", "the count is 2"),
         ("padLeft('a', 99999)", "give at most 4096"),
-        ("split('a', '')", "the text to split at is empty"),
+        ("split('a', '')", "the delimiter is empty"),
         ("replace('a', '', 'b')", "the text to replace is empty"),
-        ("json('{')", "the string is no JSON: line 1"),
+        ("json('{')", "the string is not JSON: line 1"),
         ("createObject('a')", "the number of arguments is odd"),
         ("variables('list')[3]", "there is no item 3 in an array of 3"),
         ("variables('list').a", "there is no 'a' in an array"),
         ("resourceId('x', 'y')", "no argument is a type"),
-        ("resourceId('A/b/c', 'x')", "wants 2 names and gets 1"),
+        ("resourceId('A/b/c', 'x')", "needs 2 names, but has 1"),
         ("utcNow('EEE')", "the format has 'E'"),
         ("min(createArray())", "the array is empty"),
     ];
