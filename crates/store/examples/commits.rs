@@ -1,5 +1,5 @@
-//! How many commits of one submitted job a second this disk takes, beside its own limit: appending as many
-//! bytes and syncing them.
+//! Measures how many commits of one submitted job this disk handles per second, next to the disk's own limit: appending
+//! the same number of bytes and syncing them.
 //!
 //! `cargo run --release -p muster-store --example commits -- [FOLDER] [COMMITS]`
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// How often a second, and how long each took.
+/// How many per second, and how long each took.
 struct Rate(Vec<Duration>);
 
 impl fmt::Display for Rate {
@@ -50,7 +50,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// The store and a plain file take turns, so that both meet the same disk.
+/// The store and a plain file take turns, so that both see the same disk.
 fn measure(
     path: &Path,
     commits: u64,
@@ -77,7 +77,7 @@ fn measure(
 }
 
 fn submitted(number: u64) -> Change {
-    // Spread like real hashes: neighbours in time are no neighbours in the index.
+    // Spread out like real hashes: neighbours in time are not neighbours in the index.
     let hash = format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(4);
     let job = Job {
         id: JobId(number),

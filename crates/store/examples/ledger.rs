@@ -1,4 +1,4 @@
-//! How many lines of the ledger a second are put together, by each thing that they can be put together by.
+//! Measures how many lines of the ledger are summed up per second, for each way of grouping them.
 //!
 //! `cargo run --release -p muster-store --example ledger -- [FOLDER] [LINES]`
 
@@ -24,7 +24,7 @@ const BATCH: u64 = 1_000;
 const LINES_PER_JOB: u64 = 3;
 const SPECS: u64 = 100;
 const PEOPLE: u64 = 20;
-/// Their numbers begin after those that the core gave out.
+/// The ids start after those that the core assigned.
 const PERSON: u64 = 100;
 
 fn main() -> Result<(), Failure> {
@@ -59,7 +59,7 @@ fn home() -> WorkspaceKey {
     WorkspaceKey::new("s", "g", "w")
 }
 
-/// A workspace with so many lines, and the time of the last.
+/// A workspace with this many lines, and the time of the last one.
 fn fill(path: &std::path::Path, lines: u64) -> Result<Wall, Failure> {
     let mut store = SqliteStore::open(path, Durability::None)?;
     let epoch = store.claim(1)?;

@@ -1,6 +1,6 @@
-//! What every store must do, whatever it is made of. Each check takes a fresh, empty database.
+//! What every store must do, whatever it is built on. Each check gets a fresh, empty database.
 //!
-//! A backend's test file says `muster_store::conformance!(a_fresh_database)` and gets one test per check.
+//! A backend's test file calls `muster_store::conformance!(a_fresh_database)` and gets one test per check.
 
 mod assets;
 mod claims;
@@ -30,21 +30,21 @@ pub use trees::*;
 
 use crate::{Reader, Store};
 
-/// One database, empty at first, and the ways into it.
+/// A database that is empty at first, and the handles on it.
 pub trait Database: Sync {
-    /// A new handle, as another process or a restarted one would have.
+    /// A new handle, such as another or a restarted process would have.
     fn store(&self) -> Box<dyn Store>;
     fn reader(&self) -> Box<dyn Reader>;
 }
 
-/// One test per check, each on the database that the given function makes.
+/// One test per check, each on the database that the given function creates.
 #[macro_export]
 macro_rules! conformance {
     ($fresh:path) => {
         $crate::conformance!($fresh:
-            a_pool_lives_and_goes,
+            a_cluster_is_created_and_deleted,
             a_lost_node_puts_its_job_back,
-            any_story_reads_back_as_it_was_told,
+            any_history_reads_back_as_it_was_written,
             batches_do_not_change_the_log,
             a_later_claim_fences_the_earlier,
             an_epoch_is_never_given_out_twice,
@@ -58,29 +58,29 @@ macro_rules! conformance {
             old_operations_are_forgotten_a_few_at_a_time,
             jobs_are_found_by_any_spelling,
             jobs_are_listed_newest_first,
-            what_is_written_on_jobs_reads_back_and_lists_follow_it,
-            a_deleted_job_leaves_nothing_but_its_bill,
+            job_metadata_reads_back_and_lists_follow_it,
+            a_deleted_job_leaves_nothing_but_its_ledger_lines,
             clusters_are_listed_by_name,
-            workspaces_keep_to_themselves,
-            made_up_numbers_find_nothing,
+            workspaces_are_separate,
+            unknown_ids_find_nothing,
             a_specification_is_found_by_its_hash,
             groups_and_locks_read_back,
-            hosts_and_tickets_read_back,
-            deployments_read_back_and_the_oldest_go,
-            a_deleted_workspace_is_gone_and_its_bill_is_not,
+            hosts_and_join_tokens_read_back,
+            deployments_read_back_and_the_oldest_are_deleted,
+            a_deleted_workspace_leaves_only_its_ledger,
             the_activity_log_is_a_chain,
-            the_bill_adds_up_exactly,
-            the_bill_outlives_its_cluster,
-            the_bill_is_put_together_by_anything,
-            what_jobs_bring_and_leave_reads_back,
-            datastores_read_back_and_go_with_their_workspace,
+            the_ledger_adds_up_exactly,
+            the_ledger_outlives_its_cluster,
+            the_ledger_is_grouped_by_anything,
+            trees_of_jobs_read_back,
+            datastores_read_back_and_are_deleted_with_their_workspace,
             assets_read_back_and_are_never_changed,
             assets_are_listed_by_when_they_were_made,
             asset_names_have_a_latest_and_a_next_version,
-            assets_go_one_by_one_by_name_and_with_their_workspace,
+            assets_are_deleted_one_by_one_by_name_and_with_their_workspace,
             code_is_found_by_its_hash,
-            what_names_the_files_of_versions_is_known,
-            nodes_taken_away_are_counted_apart,
+            references_to_uploads_are_known,
+            evicted_nodes_are_counted_separately,
         );
     };
     ($fresh:path: $($check:ident),+ $(,)?) => {
@@ -93,7 +93,7 @@ macro_rules! conformance {
     };
 }
 
-/// The same for the blob storage's rows.
+/// The same for the rows of the blob storage.
 #[macro_export]
 macro_rules! storage_conformance {
     ($fresh:path) => {
@@ -104,12 +104,12 @@ macro_rules! storage_conformance {
             a_list_of_other_blocks_is_refused,
             lists_are_walks_along_the_names,
             a_part_needs_only_its_files,
-            what_is_unwanted_is_known_and_forgotten,
+            unreferenced_files_are_listed_and_settled,
             blocks_of_a_refused_upload_are_dropped_and_what_is_stored_is_counted,
             a_container_is_its_workspaces_own,
             tags_are_never_used_again,
             every_batch_has_a_revision,
-            it_is_known_when_a_container_was_filled,
+            the_time_of_the_last_write_to_a_container_is_known,
             a_folder_is_published_whole_or_not_at_all,
         );
     };

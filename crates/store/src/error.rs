@@ -6,48 +6,48 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing was written, and nothing this handle sends ever will be.
+    /// Nothing was written, and nothing will ever be written through this handle.
     #[error(
-        "another controller took over the store (epoch {now}, ours was {held}); stop this one, or \
+        "another server took over the store (epoch {now}, this one had {held}); stop this server, or \
          restart it to take over again"
     )]
     Fenced { held: u64, now: u64 },
 
-    /// Never claimed, or given up after a commit whose outcome is unknown.
+    /// The store was never claimed, or the claim was given up after a commit with an unknown outcome.
     #[error("the store is not claimed by this handle; open it again, claim it and reload its rows")]
     NotClaimed,
 
     #[error(
-        "{} is damaged ({what}); it was left as it is: restore a backup (`muster restore`), or move the \
+        "{} is damaged ({what}); it was not changed: restore a backup (`muster restore`), or move the \
          whole state directory away to start with an empty one",
         path.display()
     )]
     Damaged { path: PathBuf, what: String },
 
-    /// Only who knows that it was there says this: others make a new one.
+    /// Only a caller who knows that the file existed gets this error; otherwise a new file is created.
     #[error(
-        "{} {what}, though it was there; nothing was made in its place: put it back, or restore a backup",
+        "{} {what}, although it existed before; no new file was created: put it back, or restore a backup",
         path.display()
     )]
     Missing { path: PathBuf, what: &'static str },
 
     #[error(
         "{} was written by a newer version of muster (its format is {found}, this one knows up to \
-         {known}); it was left as it is: use the newer version, or a backup from before the upgrade",
+         {known}); it was not changed: use the newer version, or a backup from before the upgrade",
         path.display()
     )]
     TooNew { path: PathBuf, found: u32, known: u32 },
 
-    /// Only readers say this: a writer brings the file up to date.
+    /// Only readers return this error; a writer upgrades the file.
     #[error(
         "{} still has format {found}, and this version of muster reads {known}; start `muster serve` \
-         or `muster up` once to bring it up to date",
+         or `muster up` once to upgrade it",
         path.display()
     )]
     TooOld { path: PathBuf, found: u32, known: u32 },
 
     #[error(
-        "{} is not a muster store ({what}); it was left as it is: name another file, or move this \
+        "{} is not a muster store ({what}); it was not changed: name another file, or move this \
          one away",
         path.display()
     )]
@@ -64,7 +64,7 @@ pub enum StoreError {
     },
 
     #[error(
-        "{doing}: {} is locked by another process; see that no other muster or database tool has it \
+        "{doing}: {} is locked by another process; make sure that no other muster or database tool has it \
          open, and try again",
         path.display()
     )]
@@ -84,12 +84,12 @@ pub enum StoreError {
     ReadOnly { doing: &'static str, path: PathBuf },
 
     #[error(
-        "the clock says {unix_ms} ms since 1970, later than any epoch that can be given out; set the \
+        "the clock says {unix_ms} ms since 1970, later than any epoch that can be used; set the \
          clock and start again"
     )]
     Clock { unix_ms: u64 },
 
-    #[error("{token:?} is not a page of this listing; list from the start")]
+    #[error("{token:?} is not a page of this list; start from the first page")]
     BadPage { token: String },
 
     #[error("{doing} failed; check the disk, then open the store again")]

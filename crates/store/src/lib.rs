@@ -1,7 +1,7 @@
 //! Durable state: one writer that commits [`Change`]s, and readers that see what was committed.
 //!
-//! The interface is synchronous on purpose: the writer runs on its own thread, and the simulator runs the
-//! same code with virtual time. Nothing here knows HTTP or Azure's JSON.
+//! The interface is synchronous on purpose: the writer runs on its own thread, and the simulator runs the same code
+//! with virtual time. Nothing here knows HTTP or Azure's JSON.
 
 #[doc(hidden)]
 pub mod conformance;
@@ -26,30 +26,31 @@ pub use sqlite::{
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
-/// The writer's side. Exactly one claimed handle can commit at a time: a later claim fences the earlier one.
+/// The writer's side. Only one claimed handle can commit at a time: a later claim fences the earlier one.
 pub trait Store: Send {
-    /// Makes this handle the controller's. The epoch is `max(stored + 1, unix_ms)`, raised on disk before it
-    /// is returned, so a restored backup never gives out an old one again.
+    /// Claims the store for this handle. The epoch is `max(stored + 1, unix_ms)` and is raised on disk before it is
+    /// returned, so that a restored backup never issues an old epoch again.
     fn claim(&mut self, unix_ms: u64) -> Result<u64, StoreError>;
 
     /// Everything that World is rebuilt from.
     fn load(&mut self) -> Result<WorldRows, StoreError>;
 
-    /// Rows, event log and outbox in one transaction, on disk when it returns. Refused with
-    /// [`StoreError::Fenced`] when another handle has claimed since. After any other error the outcome is
-    /// unknown, so the handle gives up its claim: the caller drops it and its World, and opens anew.
+    /// Writes rows, event log and outbox in one transaction, which is on disk when this returns. It is refused with
+    /// [`StoreError::Fenced`] if another handle has claimed the store since. After any other error the outcome is
+    /// unknown, so the handle gives up its claim: the caller drops it together with its World, and opens the store
+    /// again.
     ///
-    /// A batch without changes writes nothing; it only finds out whether the claim still holds.
+    /// A batch without changes writes nothing; it only checks whether the claim is still valid.
     fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError>;
 
-    /// What World cannot see: the job of this name, live or finished.
+    /// A job with this name, live or finished. World has only the live ones.
     fn find_job(
         &mut self,
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError>;
 
-    /// What World does not hold either: this name, and this version of it.
+    /// An asset's name and this version of it, which are not in World.
     fn find_asset(
         &mut self,
         workspace: &WorkspaceKey,
@@ -61,9 +62,10 @@ pub trait Store: Send {
     /// The highest revision on disk.
     fn revision(&mut self) -> Result<Revision, StoreError>;
 
-    /// Whoever claimed it last.
+    /// The epoch of the last claim.
     fn last_claim(&mut self) -> Result<u64, StoreError>;
 
-    /// Whether the claim of this epoch still holds on disk, also for a handle that gave it up after a failed commit.
+    /// Whether the claim with this epoch is still valid on disk, also for a handle that gave it up after a failed
+    /// commit.
     fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError>;
 }

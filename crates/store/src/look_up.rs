@@ -1,10 +1,10 @@
-//! What World cannot see, looked up in the rows and added to an input before it is stepped.
+//! Looks up facts in the rows that World does not have, and adds them to an input before it is stepped.
 
 use muster_core::Input;
 
 use crate::{Store, StoreError};
 
-/// The one way to do it, for the server's writer and the simulator alike.
+/// The server's writer and the simulator both use this function.
 pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreError> {
     match &mut input {
         Input::SubmitJob(request) => {

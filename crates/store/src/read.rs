@@ -1,4 +1,4 @@
-//! What readers ask for. Every answer is one consistent snapshot of committed rows.
+//! The queries of readers. Every result is one consistent snapshot of committed rows.
 
 use std::collections::BTreeSet;
 
@@ -30,52 +30,53 @@ pub struct NodeCounts {
     pub running: u32,
     pub unusable: u32,
     pub leaving: u32,
-    /// Taken away, or about to be; in none of the others.
+    /// Evicted, or about to be; not included in the other counts.
     pub preempted: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView {
     pub node: Node,
-    /// The job that it holds.
+    /// The job that runs on the node.
     pub job: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
     pub job: Job,
-    /// With what is written on the job now.
+    /// The specification with the current metadata of the job.
     pub spec: JobSpec,
     pub is_archived: bool,
     pub submitted_by: Option<Principal>,
-    /// Ended ones, oldest first.
+    /// Attempts that have ended, oldest first.
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// What lines of the ledger are put together by, beside category and outcome.
+/// How lines of the ledger are grouped, besides by category and outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerBy {
     Cluster,
-    /// The name of the principal whose job was served.
+    /// By the name of the principal whose job was served.
     User,
     Category,
-    /// The value of this tag: of the job that was served if it has it, else of the cluster at that time.
+    /// By the value of this tag: that of the job that was served if it has the tag, otherwise that of the cluster at
+    /// that time.
     Tag(Box<str>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerQuery {
     pub by: LedgerBy,
-    /// What was spent before does not count.
+    /// Time before this moment is not counted.
     pub since: Option<Wall>,
-    /// Up to when open meters of nodes that still run count.
+    /// The running meters of existing nodes are counted up to this moment.
     pub now: Wall,
 }
 
-/// Node time of one kind, added up.
+/// The sum of the node time of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerSum {
-    /// `None` where nobody was served, or nothing has the tag.
+    /// `None` if the time served no principal, or if the tag is not set.
     pub group: Option<Box<str>>,
     pub category: Category,
     pub outcome: AttemptOutcome,
@@ -83,7 +84,7 @@ pub struct LedgerSum {
     pub micro_usd: u64,
 }
 
-/// One entry of the event log: the change's stored text.
+/// An entry of the event log: the stored text of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub revision: Revision,
@@ -91,10 +92,10 @@ pub struct Event {
     pub change: Box<str>,
 }
 
-/// What of the activity log is asked for.
+/// Which records of the activity log to return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivityQuery {
-    /// `None` for everything, also what belongs to no subscription.
+    /// `None` for all records, including those that belong to no subscription.
     pub subscription: Option<Box<str>>,
     pub since: Wall,
     pub until: Wall,
@@ -104,21 +105,21 @@ pub struct ActivityQuery {
 pub struct ActivityEntry {
     pub number: u64,
     pub activity: Activity,
-    /// Of this record and all before it.
+    /// The digest over this record and all before it.
     pub digest: Box<str>,
 }
 
-/// What following the chain of digests came to.
+/// The result of verifying the chain of digests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivityChain {
     pub entries: u64,
-    /// The last digest: who has noted it can tell later that nothing before it was changed.
+    /// The last digest. If you keep a copy of it, you can prove later that no record before it was changed.
     pub head: Box<str>,
-    /// The first record that does not fit to the one before.
+    /// The first record that does not follow from the one before.
     pub broken_at: Option<u64>,
 }
 
-/// Of what is kept in versions, which a list shows.
+/// Which of the archived and other items a list shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Archived {
     #[default]
@@ -131,11 +132,11 @@ pub enum Archived {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobQuery {
     pub archived: Archived,
-    /// The key of a tag that they have.
+    /// Only jobs that have a tag with this key.
     pub tag: Option<Box<str>>,
 }
 
-/// By when they were made.
+/// The order by time of creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AssetOrder {
     #[default]
@@ -152,24 +153,24 @@ pub struct AssetQuery {
     pub order: AssetOrder,
 }
 
-/// A name, and the newest of its versions that is not in the archive.
+/// A name, and the newest of its versions that is not archived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {
     pub container: AssetContainer,
     pub latest: Option<Asset>,
 }
 
-/// One page of a listing. `next` asks for the following page, and is `None` on the last.
+/// One page of a list. `next` is the token of the following page, and `None` on the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     pub items: Vec<T>,
     pub next: Option<String>,
 }
 
-/// The readers' side. Each handle is used by one thread at a time; there may be many.
+/// The readers' side. Each handle is used by one thread at a time; there may be many handles.
 pub trait Reader: Send {
     fn workspace(&mut self, key: &WorkspaceKey) -> Result<Option<Workspace>, StoreError>;
-    /// By name, within a subscription and (if given) a resource group; both compared without case.
+    /// Sorted by name, within a subscription and (if given) a resource group, both compared ignoring case.
     fn workspaces(
         &mut self,
         subscription: &str,
@@ -180,7 +181,7 @@ pub trait Reader: Send {
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<ClusterView>, StoreError>;
-    /// By name, without those that the service made for itself. `after` is a `Page::next`.
+    /// Sorted by name, without the clusters of serverless jobs. `after` is a `Page::next`.
     fn clusters(
         &mut self,
         workspace: &WorkspaceKey,
@@ -194,7 +195,7 @@ pub trait Reader: Send {
     ) -> Result<Vec<NodeView>, StoreError>;
     fn job(&mut self, workspace: &WorkspaceKey, name: &str) -> Result<Option<JobView>, StoreError>;
     fn job_by_id(&mut self, id: JobId) -> Result<Option<Job>, StoreError>;
-    /// Of every job of a workspace, in order.
+    /// The ids of all jobs of a workspace, in order.
     fn job_ids(&mut self, workspace: WorkspaceId) -> Result<Vec<JobId>, StoreError>;
     /// Newest first. `after` is a `Page::next`.
     fn jobs(
@@ -204,14 +205,14 @@ pub trait Reader: Send {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError>;
-    /// What each member of a job left last, by rank.
+    /// The files that each member of a job left last, by rank.
     fn saved_trees(&mut self, job: JobId) -> Result<Vec<SavedTree>, StoreError>;
-    /// Everything that some job brought or left; nobody needs other files.
+    /// All trees that jobs use or have left; no other files are needed.
     fn wanted_trees(&mut self) -> Result<Vec<(WorkspaceId, TreeId)>, StoreError>;
     fn spec(&mut self, hash: &SpecHash) -> Result<Option<JobSpec>, StoreError>;
     fn operation(&mut self, id: OperationId) -> Result<Option<Operation>, StoreError>;
     fn principal(&mut self, id: PrincipalId) -> Result<Option<Principal>, StoreError>;
-    /// Everything that was spent so far, by cluster.
+    /// Everything that has been spent so far, by cluster.
     fn ledger(
         &mut self,
         workspace: &WorkspaceKey,
@@ -220,7 +221,7 @@ pub trait Reader: Send {
         let query = LedgerQuery { by: LedgerBy::Cluster, since: None, now: Wall(now_us) };
         self.ledger_by(workspace, &query)
     }
-    /// Closed lines and, up to now, the open meters of nodes that still run, in the order of their groups.
+    /// Closed lines and the running meters of existing nodes up to now, sorted by group.
     fn ledger_by(
         &mut self,
         workspace: &WorkspaceKey,
@@ -233,22 +234,22 @@ pub trait Reader: Send {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<ActivityEntry>, StoreError>;
-    /// By group and name, without case.
+    /// Group and name are compared ignoring case.
     fn deployment(&mut self, group: &Scope, name: &str) -> Result<Option<Deployment>, StoreError>;
-    /// Newest first; a group has not many.
+    /// Newest first. A group has only a few.
     fn deployments(&mut self, group: &Scope) -> Result<Vec<Deployment>, StoreError>;
-    /// By workspace and name, without case.
+    /// The name is compared ignoring case.
     fn datastore(
         &mut self,
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<Option<Datastore>, StoreError>;
-    /// By name; a workspace has not many. Those that every workspace has are not among them.
+    /// Sorted by name. A workspace has only a few; the ones that every workspace has are not included.
     fn datastores(&mut self, workspace: WorkspaceId) -> Result<Vec<Datastore>, StoreError>;
-    /// Containers for the files of versions that something of the workspace names: a version, a datastore, or a job that
-    /// has not ended.
+    /// The upload containers that something in the workspace references: a version, a datastore, or a job that has not
+    /// ended.
     fn named_uploads(&mut self, workspace: WorkspaceId) -> Result<BTreeSet<Box<str>>, StoreError>;
-    /// By workspace, kind, name without case, and version as it is.
+    /// The name is compared ignoring case, the version exactly.
     fn asset(
         &mut self,
         workspace: WorkspaceId,
@@ -264,21 +265,22 @@ pub trait Reader: Send {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<Asset>, StoreError>;
-    /// Of any name: a client has just made its up. A hundred at most, without those in the archive.
+    /// Assets of any name, because clients make up a new name for every upload. At most a hundred, without archived
+    /// ones.
     fn assets_with_hash(
         &mut self,
         workspace: WorkspaceId,
         kind: AssetKind,
         hash: &str,
     ) -> Result<Vec<Asset>, StoreError>;
-    /// Without case.
+    /// The name is compared ignoring case.
     fn asset_container(
         &mut self,
         workspace: WorkspaceId,
         kind: AssetKind,
         name: &str,
     ) -> Result<Option<ContainerView>, StoreError>;
-    /// By name, without those that nobody named. `after` is a `Page::next`.
+    /// Sorted by name, without anonymous assets. `after` is a `Page::next`.
     fn asset_containers(
         &mut self,
         workspace: WorkspaceId,

@@ -39,9 +39,10 @@ use crate::{Revision, Store, StoreError};
 /// What "committed" means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// On disk: it survives a loss of power.
+    /// On disk: the commit survives a power failure.
     Disk,
-    /// With the operating system: it survives the process only. For simulation, where nothing else fails.
+    /// In the operating system's cache: the commit survives the process only. For simulations, in which nothing else
+    /// fails.
     None,
 }
 
@@ -55,15 +56,15 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file at `path`, creates it if it is missing or empty, and brings an older one up to date. A
-    /// file that is damaged, newer than us or not ours is refused and left as it is.
+    /// Opens the file at `path`, creates it if it is missing or empty, and upgrades an older one. A file that is
+    /// damaged, newer than this version or not ours is refused and not changed.
     pub fn open(path: impl AsRef<Path>, durability: Durability) -> Result<SqliteStore, StoreError> {
         Ok(SqliteStore::open_with(path.as_ref(), durability, open::Look::Whole)?.0)
     }
 
-    /// As [`SqliteStore::open`], for a file that must be there, and without reading a large one through for damage now, so
-    /// that a server is up at once. Gives back whether that is left to do ([`Checker`]): before it is done, nothing
-    /// may be written, not even a claim.
+    /// Like [`SqliteStore::open`], but the file must exist, and a large one is not checked for damage yet, so that a
+    /// server starts at once. Returns whether that check is still to be done ([`Checker`]): until then, nothing may be
+    /// written, not even a claim.
     pub fn open_existing(
         path: impl AsRef<Path>,
         durability: Durability,
@@ -71,7 +72,7 @@ impl SqliteStore {
         SqliteStore::open_with(path.as_ref(), durability, open::Look::WholeIfSmall)
     }
 
-    /// As [`SqliteStore::open`], without reading the whole file for damage first: for simulations that open
+    /// Like [`SqliteStore::open`], but without checking the whole file for damage first: for simulations that open
     /// their own file a hundred times.
     #[doc(hidden)]
     pub fn open_unchecked(path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
@@ -95,12 +96,12 @@ impl SqliteStore {
         SqliteReader::open(&self.path)
     }
 
-    /// Keeps the log at about so many bytes, on a disk that has no room for one of the usual size.
+    /// Limits the log to about this many bytes, for a disk without room for one of the usual size.
     pub fn limit_log(&mut self, bytes: u64) {
         self.checkpoints.limit_bytes(bytes);
     }
 
-    /// After how many pages in the log a commit moves them into the file. For tests that must meet one.
+    /// Sets after how many pages in the log a commit moves them into the file. For tests that need this to happen.
     #[doc(hidden)]
     pub fn checkpoint_after(&mut self, pages: u32) {
         self.checkpoints.set_pages(pages);
@@ -109,7 +110,7 @@ impl SqliteStore {
     fn write(&mut self, held: u64, changes: &[Change], wall: Wall) -> Result<Revision, StoreError> {
         let path = &self.path;
         if changes.is_empty() {
-            // Whoever is still the writer at the moment of this read may answer: no lock is needed.
+            // The handle that is the writer at the moment of this read may answer, so no lock is needed.
             return Ok(Revision(Meta::read_as(held, &self.connection, path)?.last_revision));
         }
         let transaction = self
@@ -151,7 +152,7 @@ impl Store for SqliteStore {
         match &result {
             Ok(_) => self.checkpoints.after_commit(&self.connection),
             Err(StoreError::Fenced { .. }) => {}
-            // What is on disk is unknown, so this handle must not build on it.
+            // It is unknown what is on disk, so this handle must not be used any more.
             Err(_) => self.claimed = None,
         }
         result

@@ -1,7 +1,7 @@
-//! Rows of the blob storage, in a database file of its own: containers, blobs, what they are made of, and blocks that
-//! wait to be put together. The bytes are files of the server's, known here by their digests.
+//! The rows of the blob storage, in a database file of their own: containers, blobs, the files that they consist of,
+//! and staged blocks. The bytes are files of the server, identified here by their digests.
 //!
-//! What a request demands of the blob that is there ([`Guard`]) is decided in the transaction that changes it.
+//! The conditions of a request on the existing blob ([`Guard`]) are checked in the transaction that changes it.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +15,24 @@ use muster_core::time::Wall;
 
 use crate::{Revision, StoreError};
 
-/// Blocks of one blob that wait.
+/// The most staged blocks of one blob.
 pub const STAGED_MAX: u64 = 100_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContainerId(pub u64);
 
-/// A container's name is its own on the whole server, and says whose it is.
+/// The name of a container is unique on the whole server, and shows which workspace it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
     pub id: ContainerId,
     pub name: Box<str>,
     pub workspace: WorkspaceId,
-    /// The same by its name, for what is decided by roles.
+    /// The workspace by name, for decisions that depend on roles.
     pub owner: WorkspaceKey,
     pub made: Wall,
 }
 
-/// Which blob an order is about.
+/// The blob that a command is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobRef {
     pub container: ContainerId,
@@ -40,15 +40,15 @@ pub struct BlobRef {
     pub name: Box<str>,
 }
 
-/// What is to be found below a name, each blob a whole file.
+/// The blobs of a folder, each of which is a single file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder {
     pub container: ContainerId,
-    /// Without a slash at its end.
+    /// Without a slash at the end.
     pub name: Box<str>,
-    /// By their names below the folder.
+    /// The files by their names relative to the folder.
     pub files: Vec<(Box<str>, BlobPart)>,
-    /// Whether other blobs below the folder go.
+    /// Whether other blobs below the folder are deleted.
     pub is_all: bool,
 }
 
@@ -60,7 +60,7 @@ pub enum AboutChange {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageCommand {
-    /// Makes it, or finds that it is there.
+    /// Creates a container, or returns the existing one.
     MakeContainer {
         name: Box<str>,
         workspace: WorkspaceId,
@@ -69,7 +69,7 @@ pub enum StorageCommand {
     DeleteContainer {
         id: ContainerId,
     },
-    /// With every container in it.
+    /// Deletes all containers of a workspace.
     ForgetWorkspace(WorkspaceId),
     Put {
         at: BlobRef,
@@ -84,7 +84,7 @@ pub enum StorageCommand {
     },
     Commit {
         at: BlobRef,
-        /// With the files that they were when it was made sure that these are on disk.
+        /// The blocks with the files that they were when those were confirmed to be on disk.
         blocks: Vec<(BlockRef, BlobPart)>,
         about: About,
         guard: Guard,
@@ -98,20 +98,21 @@ pub enum StorageCommand {
         at: BlobRef,
         guard: Guard,
     },
-    /// Names files that are there already, in all of these folders or in none.
+    /// Adds blobs for files that exist already, in all of these folders or in none.
     Publish {
         workspace: WorkspaceId,
         folders: Vec<Folder>,
     },
-    /// Forgets the blocks that wait for this blob: their upload was refused, and will not be finished.
+    /// Drops the staged blocks of this blob, because their upload was refused and will not be completed.
     DropStaged {
         at: BlobRef,
     },
-    /// Forgets blocks that nobody put together since.
+    /// Drops staged blocks that have not been committed since.
     ExpireStaged {
         before: Wall,
     },
-    /// These files are gone, or wanted again: nobody needs to look after them, unless they became unwanted since.
+    /// These files were deleted or are referenced again, so they are no longer listed as unreferenced, unless they were
+    /// marked again since.
     Settle {
         files: Vec<(WorkspaceId, BlobId)>,
         before: Wall,
@@ -119,7 +120,7 @@ pub enum StorageCommand {
 }
 
 impl StorageCommand {
-    /// Whether rows that live on the store's reserve take this: only what removes something.
+    /// Whether the command is accepted while the store runs on its reserve: only commands that delete something are.
     pub fn is_taken_on_reserve(&self) -> bool {
         match self {
             StorageCommand::DeleteContainer { .. }
@@ -128,7 +129,7 @@ impl StorageCommand {
             | StorageCommand::DropStaged { .. }
             | StorageCommand::ExpireStaged { .. }
             | StorageCommand::Settle { .. } => true,
-            // Without files it only removes: so go the blobs of a deleted job.
+            // Without files it only deletes; this is how the blobs of a deleted job are deleted.
             StorageCommand::Publish { folders, .. } => {
                 folders.iter().all(|folder| folder.files.is_empty())
             }
@@ -144,12 +145,12 @@ impl StorageCommand {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
     Container(Container),
-    /// What the blob is now.
+    /// The blob after the command.
     Blob {
         tag: Tag,
         changed: Wall,
     },
-    /// The files of blocks that were forgotten, and when each was staged.
+    /// The files of blocks that were dropped, and when each was staged.
     Dropped(Vec<(BlobId, Wall)>),
     Nothing,
 }
@@ -160,19 +161,17 @@ pub enum Refusal {
     NoContainer,
     #[error("the container's name is taken; choose another one")]
     ContainerTaken,
-    #[error("there is no blob of this name")]
+    #[error("there is no blob with this name")]
     NoBlob,
-    #[error("there is a blob of this name already")]
+    #[error("there is already a blob with this name")]
     Exists,
-    #[error("the blob is there, and whoever asks may only make new ones")]
+    #[error("the blob already exists, and the caller may only create new blobs")]
     MayOnlyCreate,
-    #[error("the blob is not as the request wants it")]
+    #[error("the blob does not meet the condition of the request")]
     Condition,
-    #[error("block {id:?} is not there; send it again")]
+    #[error("block {id:?} does not exist; send it again")]
     NoBlock { id: Box<str> },
-    #[error(
-        "the blob has {STAGED_MAX} blocks that wait, the most there may be; put them together first"
-    )]
+    #[error("the blob has {STAGED_MAX} uncommitted blocks, which is the limit; commit them first")]
     TooManyStaged,
 }
 
@@ -180,11 +179,11 @@ pub type StorageResult = Result<Done, Refusal>;
 
 /// The writer's side.
 pub trait Storage: Send {
-    /// Carries out all orders in one transaction, on disk when it returns. A refused one changes nothing; what it
-    /// brought counts as unwanted. After an error, [`Storage::revision`] says whether the orders are on disk; open anew
-    /// before anything else is applied.
+    /// Applies all commands in one transaction, which is on disk when this returns. A refused command changes nothing,
+    /// and its files count as unreferenced. After an error, [`Storage::revision`] tells whether the commands are on
+    /// disk; open the storage again before anything else is applied.
     fn apply(&mut self, commands: &[StorageCommand], now: Wall) -> Result<Applied, NotApplied>;
-    /// What is on disk, by the last batch that is. Every batch has a revision of its own, an empty one too.
+    /// The revision of the last batch on disk. Every batch has a revision of its own, even an empty one.
     fn revision(&mut self) -> Result<Revision, StoreError>;
 }
 
@@ -195,11 +194,11 @@ pub struct Applied {
     pub revision: Revision,
 }
 
-/// A batch of which it is not known whether it is on disk.
+/// A batch that may or may not be on disk.
 #[derive(Debug)]
 pub struct NotApplied {
     pub failed: StoreError,
-    /// What became of the orders, if this revision is on disk after all. `None` if the commit was not even tried.
+    /// The results of the commands if this revision is on disk after all. `None` if the commit was not even attempted.
     pub at_commit: Option<Applied>,
 }
 
@@ -209,19 +208,19 @@ impl From<StoreError> for NotApplied {
     }
 }
 
-/// How many bytes of a workspace are where. The same bytes count once.
+/// The bytes of a workspace. Identical files count once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stored {
     pub blob_bytes: u64,
-    /// Of blocks that are in no blob.
+    /// The bytes of blocks that are in no blob.
     pub uncommitted_bytes: u64,
 }
 
-/// A blob, and the files that a part of it is in.
+/// A blob, and the files that contain the requested part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     pub blob: Blob,
-    /// Of the blob, at which the first file begins.
+    /// The position in the blob at which the first file begins.
     pub starts: u64,
     pub segments: Vec<BlobPart>,
 }
@@ -230,7 +229,7 @@ pub struct Content {
 pub struct ListQuery {
     pub prefix: Box<str>,
     pub delimiter: Option<Box<str>>,
-    /// What an earlier listing gave as its `next`.
+    /// The `next` of an earlier list.
     pub after: Option<Vec<u8>>,
     pub limit: usize,
 }
@@ -241,11 +240,11 @@ pub struct Listing {
     pub next: Option<Vec<u8>>,
 }
 
-/// The readers' side: every answer is one snapshot.
+/// The readers' side: every result is one snapshot.
 pub trait StorageReader: Send {
     fn container(&mut self, name: &str) -> Result<Option<Container>, StoreError>;
     fn containers(&mut self) -> Result<Vec<Container>, StoreError>;
-    /// When something was put there last, or when it was made; `None` if it is gone.
+    /// When something was last put into the container, or when it was created; `None` if it does not exist.
     fn touched(&mut self, container: ContainerId) -> Result<Option<Wall>, StoreError>;
     fn content(
         &mut self,
@@ -254,21 +253,21 @@ pub trait StorageReader: Send {
         span: Span,
     ) -> Result<Option<Content>, StoreError>;
     fn blob(&mut self, container: ContainerId, name: &str) -> Result<Option<Blob>, StoreError>;
-    /// By name, byte by byte.
+    /// Sorted by name, byte by byte.
     fn list(&mut self, container: ContainerId, query: &ListQuery) -> Result<Listing, StoreError>;
     fn blocks(&mut self, container: ContainerId, name: &str) -> Result<Blocks, StoreError>;
-    /// The file of each of these blocks; `None` for one that is not there.
+    /// The file of each of these blocks; `None` for a block that does not exist.
     fn find_blocks(
         &mut self,
         container: ContainerId,
         name: &str,
         blocks: &[BlockRef],
     ) -> Result<Vec<Option<BlobPart>>, StoreError>;
-    /// Whether any blob or waiting block is made of this file.
+    /// Whether any blob or staged block references this file.
     fn is_named(&mut self, workspace: WorkspaceId, digest: &BlobId) -> Result<bool, StoreError>;
-    /// How many bytes the blobs of a workspace have, and its uncommitted blocks.
+    /// The total size of the blobs of a workspace, and of its uncommitted blocks.
     fn stored(&mut self, workspace: WorkspaceId) -> Result<Stored, StoreError>;
-    /// Files that may be unwanted since before then.
+    /// Files that may have been unreferenced since before then.
     fn unreferenced(
         &mut self,
         before: Wall,

@@ -1,4 +1,4 @@
-//! What is kept in versions.
+//! Versioned assets.
 
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{Asset, AssetKind, AssetSpec, ContainerSpec};
@@ -14,8 +14,8 @@ fn say(stage: &mut Stage<'_>, kind: AssetKind, name: &str, action: AssetAction) 
     let known = KnownAsset::default();
     let request = AssetRequest { workspace, kind, name, action, by, known };
     let input = Input::ChangeAsset(Box::new(request));
-    let input = look_up(stage.store.as_mut(), input).expect("it reads");
-    stage.say(input).expect("it can be done")
+    let input = look_up(stage.store.as_mut(), input).expect("rows can be read");
+    stage.say(input).expect("the request is accepted")
 }
 
 fn put(stage: &mut Stage<'_>, kind: AssetKind, name: &str, version: &str, hash: &str) -> Asset {
@@ -43,7 +43,8 @@ fn archive(stage: &mut Stage<'_>, asset: &Asset, is_archived: bool) {
 fn stage(database: &dyn Database) -> (Stage<'_>, WorkspaceId) {
     let mut stage = Stage::new(database);
     stage.put_cluster("cpu", 0, 1);
-    let workspace = stage.reader.workspace(&home()).expect("reads").expect("there").id;
+    let workspace =
+        stage.reader.workspace(&home()).expect("rows can be read").expect("the row exists").id;
     (stage, workspace)
 }
 
@@ -52,20 +53,20 @@ pub fn assets_read_back_and_are_never_changed(database: &dyn Database) {
     let first = put(&mut stage, AssetKind::Environment, "One", "1", "h");
     put(&mut stage, AssetKind::Data, "one", "1", "h");
     let read = |stage: &mut Stage<'_>, kind, name: &str, version: &str| {
-        stage.reader.asset(workspace, kind, name, version).expect("it reads")
+        stage.reader.asset(workspace, kind, name, version).expect("rows can be read")
     };
     assert_eq!(read(&mut stage, AssetKind::Environment, "ONE", "1"), Some(first.clone()));
     assert_eq!(read(&mut stage, AssetKind::Environment, "one", "2"), None);
     assert_eq!(read(&mut stage, AssetKind::Model, "one", "1"), None);
     let other = stage.reader.asset(WorkspaceId(7), AssetKind::Data, "one", "1");
-    assert_eq!(other.expect("it reads"), None);
-    // What is looked up before a change is what is there, so the same again changes nothing.
+    assert_eq!(other.expect("rows can be read"), None);
+    // The current row is looked up before a change, so putting the same again changes nothing.
     assert_eq!(put(&mut stage, AssetKind::Environment, "one", "1", "h"), first);
     stage.pass_s(1);
     let rewritten = AssetSpec { description: Some("d".into()), ..first.about.clone() };
     let action = AssetAction::Put { version: "1".into(), wanted: rewritten, is_archived: None };
     say(&mut stage, AssetKind::Environment, "one", action);
-    let second = read(&mut stage, AssetKind::Environment, "one", "1").expect("there");
+    let second = read(&mut stage, AssetKind::Environment, "one", "1").expect("the row exists");
     assert_eq!(second.about.description.as_deref(), Some("d"));
     assert_eq!((second.created_at, &second.about.body), (first.created_at, &first.about.body));
     assert!(second.changed_at > first.changed_at);
@@ -76,14 +77,14 @@ pub fn assets_are_listed_by_when_they_were_made(database: &dyn Database) {
     let versions = ["9", "10", "b", "a", "1"];
     let made = versions.map(|version| put(&mut stage, AssetKind::Model, "m", version, "h"));
     put(&mut stage, AssetKind::Model, "m2", "1", "h");
-    // Written anew it keeps its place.
+    // A version that is written again keeps its position.
     archive(&mut stage, &made[1], true);
     let list = |stage: &mut Stage<'_>, archived, order, size| {
         let query = AssetQuery { kind: AssetKind::Model, name: "M".into(), archived, order };
         let (mut listed, mut after) = (Vec::new(), None);
         loop {
             let page = stage.reader.assets(workspace, &query, after.as_deref(), size);
-            let page = page.expect("it reads");
+            let page = page.expect("rows can be read");
             assert!(page.items.len() <= size);
             listed.extend(page.items.into_iter().map(|asset| asset.version.into_string()));
             after = page.next;
@@ -108,7 +109,10 @@ pub fn assets_are_listed_by_when_they_were_made(database: &dyn Database) {
         archived: Archived::No,
         order: AssetOrder::NewestFirst,
     };
-    assert!(stage.reader.assets(workspace, &query, Some("x"), 1).is_err(), "a made-up page");
+    assert!(
+        stage.reader.assets(workspace, &query, Some("x"), 1).is_err(),
+        "an invalid page token is refused"
+    );
 }
 
 pub fn asset_names_have_a_latest_and_a_next_version(database: &dyn Database) {
@@ -116,15 +120,18 @@ pub fn asset_names_have_a_latest_and_a_next_version(database: &dyn Database) {
     let third = put(&mut stage, AssetKind::Data, "B", "3", "h");
     let second = put(&mut stage, AssetKind::Data, "b", "2", "h");
     put(&mut stage, AssetKind::Data, "a", "x", "h");
-    let nobody = AssetSpec { is_anonymous: true, body: "{}".into(), ..AssetSpec::default() };
-    let action = AssetAction::Put { version: "1".into(), wanted: nobody, is_archived: None };
+    let unnamed = AssetSpec { is_anonymous: true, body: "{}".into(), ..AssetSpec::default() };
+    let action = AssetAction::Put { version: "1".into(), wanted: unnamed, is_archived: None };
     say(&mut stage, AssetKind::Data, "anonymous", action);
     let look = |stage: &mut Stage<'_>| {
-        let found = stage.reader.asset_container(workspace, AssetKind::Data, "b").expect("reads");
-        let found = found.expect("there");
+        let found = stage
+            .reader
+            .asset_container(workspace, AssetKind::Data, "b")
+            .expect("rows can be read");
+        let found = found.expect("the row exists");
         (found.latest.map(|latest| latest.version), found.container.next_version())
     };
-    assert_eq!(look(&mut stage), (Some("2".into()), 4), "the latest is the newest");
+    assert_eq!(look(&mut stage), (Some("2".into()), 4), "the latest version is the newest");
     archive(&mut stage, &second, true);
     assert_eq!(look(&mut stage), (Some("3".into()), 4));
     archive(&mut stage, &third, true);
@@ -135,7 +142,7 @@ pub fn asset_names_have_a_latest_and_a_next_version(database: &dyn Database) {
             let kind = AssetKind::Data;
             let page =
                 stage.reader.asset_containers(workspace, kind, archived, after.as_deref(), 1);
-            let page = page.expect("it reads");
+            let page = page.expect("rows can be read");
             listed.extend(page.items.into_iter().map(|view| view.container.name.into_string()));
             after = page.next;
             if after.is_none() {
@@ -143,19 +150,20 @@ pub fn asset_names_have_a_latest_and_a_next_version(database: &dyn Database) {
             }
         }
     };
-    assert_eq!(list(&mut stage, Archived::No), ["a", "B"], "and nobody's are left out");
+    assert_eq!(list(&mut stage, Archived::No), ["a", "B"], "anonymous assets are not listed");
     let wanted = ContainerSpec { description: Some("d".into()), ..ContainerSpec::default() };
     let action = AssetAction::PutContainer { wanted, is_archived: Some(true) };
     say(&mut stage, AssetKind::Data, "A", action);
     assert_eq!(list(&mut stage, Archived::No), ["B"]);
     assert_eq!(list(&mut stage, Archived::Yes), ["a"]);
     assert_eq!(list(&mut stage, Archived::Both), ["a", "B"]);
-    let found = stage.reader.asset_container(workspace, AssetKind::Data, "a").expect("reads");
-    let found = found.expect("there").container;
+    let found =
+        stage.reader.asset_container(workspace, AssetKind::Data, "a").expect("rows can be read");
+    let found = found.expect("the row exists").container;
     assert_eq!((found.about.description.as_deref(), found.versions), (Some("d"), 1));
 }
 
-pub fn assets_go_one_by_one_by_name_and_with_their_workspace(database: &dyn Database) {
+pub fn assets_are_deleted_one_by_one_by_name_and_with_their_workspace(database: &dyn Database) {
     let (mut stage, workspace) = stage(database);
     for (name, version) in [("e", "1"), ("e", "2"), ("f", "1"), ("g", "1")] {
         put(&mut stage, AssetKind::Environment, name, version, "h");
@@ -163,10 +171,11 @@ pub fn assets_go_one_by_one_by_name_and_with_their_workspace(database: &dyn Data
     let kind = AssetKind::Environment;
     let left = |stage: &mut Stage<'_>| {
         let names = stage.reader.asset_containers(workspace, kind, Archived::Both, None, 100);
-        let names = names.expect("it reads").items;
-        let with_hash = stage.reader.assets_with_hash(workspace, kind, "h").expect("it reads");
+        let names = names.expect("rows can be read").items;
+        let with_hash =
+            stage.reader.assets_with_hash(workspace, kind, "h").expect("rows can be read");
         let versions = names.iter().map(|view| view.container.versions).sum::<u32>();
-        assert_eq!(versions as usize, with_hash.len(), "names know how many they have");
+        assert_eq!(versions as usize, with_hash.len(), "each name counts its versions");
         (names.len(), with_hash.len())
     };
     assert_eq!(left(&mut stage), (3, 4));
@@ -175,7 +184,7 @@ pub fn assets_go_one_by_one_by_name_and_with_their_workspace(database: &dyn Data
     assert_eq!(say(&mut stage, kind, "E", delete("1")), Reply::NothingToDelete);
     assert_eq!(left(&mut stage), (3, 3));
     assert_eq!(say(&mut stage, kind, "e", delete("2")), Reply::Noted);
-    assert_eq!(left(&mut stage), (2, 2), "the last one takes its name along");
+    assert_eq!(left(&mut stage), (2, 2), "the name is deleted with its last version");
     assert_eq!(say(&mut stage, kind, "F", AssetAction::DeleteContainer), Reply::Noted);
     assert_eq!(left(&mut stage), (1, 1));
     stage.store.commit(&[Change::WorkspaceGone(workspace)], Wall(1)).expect("written");
@@ -189,7 +198,7 @@ pub fn code_is_found_by_its_hash(database: &dyn Database) {
     put(&mut stage, AssetKind::Code, "three", "1", "other");
     put(&mut stage, AssetKind::Data, "one", "1", "h");
     let find = |stage: &mut Stage<'_>, workspace, hash: &str| {
-        stage.reader.assets_with_hash(workspace, AssetKind::Code, hash).expect("it reads")
+        stage.reader.assets_with_hash(workspace, AssetKind::Code, hash).expect("rows can be read")
     };
     assert_eq!(find(&mut stage, workspace, "h"), [first.clone(), second.clone()]);
     assert_eq!(find(&mut stage, workspace, "none"), []);
@@ -198,11 +207,11 @@ pub fn code_is_found_by_its_hash(database: &dyn Database) {
     assert_eq!(find(&mut stage, workspace, "h"), [second]);
 }
 
-pub fn what_names_the_files_of_versions_is_known(database: &dyn Database) {
+pub fn references_to_uploads_are_known(database: &dyn Database) {
     let (mut stage, workspace) = stage(database);
     let container = |digit: char| format!("code-{}", digit.to_string().repeat(32));
     let named = |stage: &mut Stage<'_>| -> Vec<String> {
-        let found = stage.reader.named_uploads(workspace).expect("it reads");
+        let found = stage.reader.named_uploads(workspace).expect("rows can be read");
         found.into_iter().map(|name| name.into_string()).collect()
     };
     assert!(named(&mut stage).is_empty());
@@ -215,10 +224,10 @@ pub fn what_names_the_files_of_versions_is_known(database: &dyn Database) {
         let action = AssetAction::Put { version: version.into(), wanted, is_archived: None };
         say(&mut stage, AssetKind::Code, "c", action);
     }
-    // Another workspace's are its own business.
-    assert!(stage.reader.named_uploads(WorkspaceId(7)).expect("reads").is_empty());
+    // The uploads of another workspace are not included.
+    assert!(stage.reader.named_uploads(WorkspaceId(7)).expect("rows can be read").is_empty());
     assert_eq!(named(&mut stage), [container('a'), container('b')]);
-    // A job that has not ended names what its version named.
+    // A job that has not ended still references the upload of its version.
     let mut input = stage.submission(home(), "j", "cpu", 1);
     if let Input::SubmitJob(request) = &mut input {
         let mut spec = (*request.spec).clone();

@@ -16,7 +16,7 @@ pub(super) fn seen(id: u64) -> Change {
 pub fn a_later_claim_fences_the_earlier(database: &dyn Database) {
     let (mut first, mut second) = (database.store(), database.store());
     let held = first.claim(1_000).expect("claimed");
-    first.commit(&[seen(1)], Wall(1)).expect("ours");
+    first.commit(&[seen(1)], Wall(1)).expect("the claim is valid");
     let now = second.claim(1_000).expect("claimed");
     assert!(now > held);
     for _ in 0..2 {
@@ -25,21 +25,21 @@ pub fn a_later_claim_fences_the_earlier(database: &dyn Database) {
             other => panic!("an old controller got {other:?}"),
         }
     }
-    // Even a batch with nothing in it tells it that it is no longer the one.
+    // Even an empty batch reports that the handle no longer owns the store.
     assert!(matches!(first.commit(&[], Wall(2)), Err(StoreError::Fenced { .. })));
-    assert_eq!(second.revision().expect("it reads"), Revision(1));
-    assert_eq!(second.commit(&[seen(2)], Wall(3)).expect("ours now"), Revision(2));
-    assert_eq!(second.load().expect("it loads").principals.len(), 2);
-    // It may come back, by claiming; then the other one is out.
+    assert_eq!(second.revision().expect("rows can be read"), Revision(1));
+    assert_eq!(second.commit(&[seen(2)], Wall(3)).expect("the claim is valid now"), Revision(2));
+    assert_eq!(second.load().expect("rows can be loaded").principals.len(), 2);
+    // The first handle may claim the store again, which fences the other one.
     assert!(first.claim(1_000).expect("claimed again") > now);
-    assert_eq!(first.commit(&[seen(3)], Wall(4)).expect("ours again"), Revision(3));
+    assert_eq!(first.commit(&[seen(3)], Wall(4)).expect("the claim is valid again"), Revision(3));
     assert!(matches!(second.commit(&[seen(4)], Wall(5)), Err(StoreError::Fenced { .. })));
 }
 
 pub fn an_epoch_is_never_given_out_twice(database: &dyn Database) {
     let mut last = 0;
     for clock in [5_000, 5_000, 4_000, 0, 9_000, 8_999] {
-        // A new handle each time: what was given out must be known from the disk alone.
+        // A new handle each time, because the epochs that were issued must be known from the disk alone.
         let epoch = database.store().claim(clock).expect("claimed");
         assert_eq!(epoch, clock.max(last + 1));
         last = epoch;
@@ -49,8 +49,8 @@ pub fn an_epoch_is_never_given_out_twice(database: &dyn Database) {
 pub fn without_a_claim_nothing_is_written(database: &dyn Database) {
     let mut store = database.store();
     assert!(matches!(store.commit(&[seen(1)], Wall(1)), Err(StoreError::NotClaimed)));
-    assert_eq!(store.revision().expect("it reads"), Revision(0));
-    assert_eq!(store.load().expect("it loads"), muster_core::WorldRows::default());
+    assert_eq!(store.revision().expect("rows can be read"), Revision(0));
+    assert_eq!(store.load().expect("rows can be loaded"), muster_core::WorldRows::default());
 }
 
 pub fn an_impossible_epoch_is_refused(database: &dyn Database) {

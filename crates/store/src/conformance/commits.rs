@@ -1,4 +1,4 @@
-//! A batch is whole or absent, in order, and for ever.
+//! A batch is either complete or absent, in order, and permanent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,15 +18,15 @@ pub fn a_refused_batch_leaves_nothing(database: &dyn Database) {
     stage.submit("one", "cpu", 1);
     let job = stage.live_job("one").expect("queued").clone();
     let spec = super::stage::specification("cpu", 1);
-    // The same name again: core never does this, and a store must not let it pass.
+    // The same name again. The core never does this, and a store must not accept it.
     let mut twin = job.clone();
     twin.id.0 += 1_000;
     let batch = [seen(77), Change::JobSubmitted { job: twin.into(), spec: spec.into() }, seen(78)];
-    let before = stage.store.load().expect("it loads");
+    let before = stage.store.load().expect("rows can be loaded");
     assert!(stage.store.commit(&batch, stage.now.wall).is_err());
-    assert_eq!(stage.store.load().expect("it loads"), before);
-    assert_eq!(stage.store.revision().expect("it reads"), Revision(stage.log.len() as u64));
-    // What was written is now in doubt for whoever asked, so this handle must not go on.
+    assert_eq!(stage.store.load().expect("rows can be loaded"), before);
+    assert_eq!(stage.store.revision().expect("rows can be read"), Revision(stage.log.len() as u64));
+    // The caller cannot know what was written, so this handle must not be used any more.
     let again = stage.store.commit(&[seen(77)], stage.now.wall);
     assert!(matches!(again, Err(StoreError::NotClaimed)), "{again:?}");
     let mut stage = stage.restart();
@@ -35,11 +35,11 @@ pub fn a_refused_batch_leaves_nothing(database: &dyn Database) {
 
 pub fn an_empty_batch_writes_nothing(database: &dyn Database) {
     let mut stage = Stage::new(database);
-    let before = stage.store.load().expect("it loads");
+    let before = stage.store.load().expect("rows can be loaded");
     let later = stage.now.wall + Span::seconds(5);
-    let revision = stage.store.commit(&[], later).expect("ours");
+    let revision = stage.store.commit(&[], later).expect("the claim is valid");
     assert_eq!(revision, Revision(stage.log.len() as u64));
-    assert_eq!(stage.store.load().expect("it loads"), before);
+    assert_eq!(stage.store.load().expect("rows can be loaded"), before);
 }
 
 pub fn the_log_has_every_change_in_order(database: &dyn Database) {
@@ -51,7 +51,7 @@ pub fn the_log_has_every_change_in_order(database: &dyn Database) {
     let mut events: Vec<Event> = Vec::new();
     loop {
         let after = events.last().map_or(Revision(0), |event| event.revision);
-        let more = stage.reader.events(after, 3).expect("it reads");
+        let more = stage.reader.events(after, 3).expect("rows can be read");
         assert!(more.len() <= 3);
         if more.is_empty() {
             break;
@@ -73,16 +73,16 @@ pub(super) fn text(change: &Change) -> Box<str> {
 pub fn time_and_sequence_only_grow(database: &dyn Database) {
     let mut store = database.store();
     store.claim(1).expect("claimed");
-    store.commit(&[seen(41), seen(7)], Wall(900)).expect("ours");
-    let rows = store.load().expect("it loads");
+    store.commit(&[seen(41), seen(7)], Wall(900)).expect("the claim is valid");
+    let rows = store.load().expect("rows can be loaded");
     assert_eq!((rows.next_sequence, rows.last_wall), (42, Wall(900)));
-    store.commit(&[seen(8)], Wall(100)).expect("ours");
-    let rows = database.store().load().expect("it loads");
+    store.commit(&[seen(8)], Wall(100)).expect("the claim is valid");
+    let rows = database.store().load().expect("rows can be loaded");
     assert_eq!((rows.next_sequence, rows.last_wall), (42, Wall(900)));
 }
 
-/// Every commit moves node time from running meters to attempts and on to lines of the bill. Asked for one
-/// and the same moment, the total never changes, unless a reader mixes the rows of two commits.
+/// Every commit moves node time from running meters to attempts and on to lines of the ledger. For any one moment the
+/// total is constant, unless a reader mixes the rows of two commits.
 pub fn readers_see_whole_commits(database: &dyn Database) {
     const JOBS: u64 = 60;
     let mut stage = Stage::new(database);
@@ -95,7 +95,7 @@ pub fn readers_see_whole_commits(database: &dyn Database) {
             let mut reader = database.reader();
             let mut looks = 0;
             while !is_over.load(Ordering::Acquire) {
-                let sums = reader.ledger(&home(), end.0).expect("it reads");
+                let sums = reader.ledger(&home(), end.0).expect("rows can be read");
                 let total: u64 = sums.iter().map(|sum| sum.node_us).sum();
                 assert_eq!(Span(total), end - start, "a mix of commits: {sums:?}");
                 looks += 1;
@@ -135,23 +135,26 @@ pub fn old_operations_are_forgotten_a_few_at_a_time(database: &dyn Database) {
     store.claim(1).expect("claimed");
     let mut all: Vec<Change> = (1..=kept).map(|id| ended(id, Some(start))).collect();
     all.push(ended(kept + 1, None));
-    // A deployment may have asked for it.
+    // A deployment may have requested the operation.
     let Change::OperationChanged(mut failed) = ended(9_000, Some(start)) else { unreachable!() };
     failed.status = OperationStatus::Failed;
     all.push(Change::OperationChanged(failed));
-    store.commit(&all, start).expect("ours");
+    store.commit(&all, start).expect("the claim is valid");
     let mut reader = database.reader();
-    let mut left = |id: u64| reader.operation(OperationId(id)).expect("it reads").is_some();
+    let mut left = |id: u64| reader.operation(OperationId(id)).expect("rows can be read").is_some();
     let mut count = |ids: u64| (1..=ids).filter(|id| left(*id)).count() as u64;
     assert_eq!(count(kept + 1), kept + 1);
-    store.commit(&[seen(1_001)], start + DAY).expect("ours");
+    store.commit(&[seen(1_001)], start + DAY).expect("the claim is valid");
     assert_eq!(count(kept + 1), kept + 1, "exactly a day is not more than a day");
     let late = start + DAY + Span::seconds(1);
-    store.commit(&[seen(1_002)], late).expect("ours");
+    store.commit(&[seen(1_002)], late).expect("the claim is valid");
     let after_one = count(kept + 1);
-    assert!(0 < after_one && after_one < kept, "some go, not all at once: {after_one}");
+    assert!(
+        0 < after_one && after_one < kept,
+        "some are deleted, but not all at once: {after_one}"
+    );
     for id in 0..kept {
-        store.commit(&[seen(1_003 + id)], late).expect("ours");
+        store.commit(&[seen(1_003 + id)], late).expect("the claim is valid");
     }
-    assert_eq!(count(kept + 1), 1, "what is under way stays");
+    assert_eq!(count(kept + 1), 1, "an operation in progress is kept");
 }

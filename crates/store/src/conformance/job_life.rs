@@ -1,4 +1,4 @@
-//! Jobs after their submit: what is written on them, the lists that they are in, and what is left of deleted ones.
+//! Jobs after their submission: their metadata, the lists that they are in, and what is kept of deleted ones.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::{Archived, JobQuery, LedgerBy, LedgerQuery, look_up};
 
 fn edit(stage: &mut Stage<'_>, name: &str, action: JobAction) -> InputResult {
     let edit = JobEdit { workspace: home(), name: name.into(), action, known: None };
-    let input = look_up(stage.store.as_mut(), Input::EditJob(Box::new(edit))).expect("it reads");
+    let input =
+        look_up(stage.store.as_mut(), Input::EditJob(Box::new(edit))).expect("rows can be read");
     stage.say(input)
 }
 
@@ -32,7 +33,8 @@ fn listed(stage: &mut Stage<'_>, archived: Archived, tag: Option<&str>) -> Vec<S
     let mut names = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let page = stage.reader.jobs(&home(), &query, after.as_deref(), 2).expect("it reads");
+        let page =
+            stage.reader.jobs(&home(), &query, after.as_deref(), 2).expect("rows can be read");
         names.extend(page.items.iter().map(|view| view.job.name.to_string()));
         after = page.next;
         if after.is_none() {
@@ -41,14 +43,14 @@ fn listed(stage: &mut Stage<'_>, archived: Archived, tag: Option<&str>) -> Vec<S
     }
 }
 
-pub fn what_is_written_on_jobs_reads_back_and_lists_follow_it(database: &dyn Database) {
+pub fn job_metadata_reads_back_and_lists_follow_it(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("cpu", 0, 1);
     for name in ["one", "two", "three", "four", "five"] {
         stage.submit(name, "cpu", 1);
     }
     let view = |stage: &mut Stage<'_>, name: &str| {
-        stage.reader.job(&home(), name).expect("it reads").expect("it is there")
+        stage.reader.job(&home(), name).expect("rows can be read").expect("the row exists")
     };
     let spec = view(&mut stage, "two").spec;
     patch(&mut stage, "Two", JobPatch { display_name: Some("2".into()), ..hide(true) });
@@ -58,9 +60,13 @@ pub fn what_is_written_on_jobs_reads_back_and_lists_follow_it(database: &dyn Dat
     let seen = view(&mut stage, "two");
     assert!(seen.is_archived);
     assert_eq!(seen.spec.display_name.as_deref(), Some("2"));
-    assert_eq!(seen.spec.command, spec.command, "what it does stays");
+    assert_eq!(seen.spec.command, spec.command, "its command is unchanged");
     let hash = seen.job.spec;
-    assert_eq!(stage.reader.spec(&hash).expect("it reads"), Some(spec), "so do nodes see it");
+    assert_eq!(
+        stage.reader.spec(&hash).expect("rows can be read"),
+        Some(spec),
+        "nodes read the same specification"
+    );
 
     let mut check = |archived, tag, names: &[&str]| {
         assert_eq!(listed(&mut stage, archived, tag), names, "{archived:?} {tag:?}");
@@ -79,7 +85,7 @@ pub fn what_is_written_on_jobs_reads_back_and_lists_follow_it(database: &dyn Dat
     assert_eq!(listed(&mut stage, Archived::Yes, None), ["four"]);
 }
 
-pub fn a_deleted_job_leaves_nothing_but_its_bill(database: &dyn Database) {
+pub fn a_deleted_job_leaves_nothing_but_its_ledger_lines(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("cpu", 0, 1);
     let spec = JobSpec { tags: [("team".into(), "red".into())].into(), ..specification("cpu", 1) };
@@ -106,22 +112,26 @@ pub fn a_deleted_job_leaves_nothing_but_its_bill(database: &dyn Database) {
     let bill = |stage: &mut Stage<'_>| {
         let by = LedgerBy::Tag("team".into());
         let query = LedgerQuery { by, since: None, now: stage.now.wall };
-        stage.reader.ledger_by(&home(), &query).expect("it reads")
+        stage.reader.ledger_by(&home(), &query).expect("rows can be read")
     };
     let before = bill(&mut stage);
     let groups: Vec<_> = before.iter().filter_map(|sum| sum.group.as_deref()).collect();
     assert!(groups.contains(&"red") && groups.contains(&"blue"), "{groups:?}");
 
-    let job = stage.reader.job(&home(), "one").expect("it reads").expect("it is there").job.id;
+    let job =
+        stage.reader.job(&home(), "one").expect("rows can be read").expect("the row exists").job.id;
     assert_eq!(edit(&mut stage, "ONE", JobAction::Delete), Ok(Reply::Noted));
-    assert_eq!(stage.reader.job(&home(), "one").expect("it reads"), None);
-    assert_eq!(stage.reader.job_by_id(job).expect("it reads"), None);
+    assert_eq!(stage.reader.job(&home(), "one").expect("rows can be read"), None);
+    assert_eq!(stage.reader.job_by_id(job).expect("rows can be read"), None);
     assert_eq!(listed(&mut stage, Archived::Both, None), ["two"]);
-    assert!(stage.reader.spec(&hash).expect("it reads").is_some(), "another job has it, too");
+    assert!(
+        stage.reader.spec(&hash).expect("rows can be read").is_some(),
+        "another job has the same specification"
+    );
     assert_eq!(edit(&mut stage, "two", JobAction::Delete), Ok(Reply::Noted));
-    assert_eq!(stage.reader.spec(&hash).expect("it reads"), None);
+    assert_eq!(stage.reader.spec(&hash).expect("rows can be read"), None);
     assert_eq!(bill(&mut stage), before);
     assert_eq!(edit(&mut stage, "two", JobAction::Delete), Ok(Reply::NothingToDelete));
     submit(&mut stage, "two");
-    assert_eq!(listed(&mut stage, Archived::No, None), ["two"], "the name is free again");
+    assert_eq!(listed(&mut stage, Archived::No, None), ["two"], "the name can be used again");
 }

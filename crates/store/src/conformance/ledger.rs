@@ -1,4 +1,4 @@
-//! The bill: closed lines, what runs up on nodes, and what attempts hold back, each counted once.
+//! The ledger: closed lines, running meters of nodes, and the time held back for attempts, each counted once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::stage::{home, someone, specification};
 use super::{Database, Stage};
 use crate::{LedgerBy, LedgerQuery, LedgerSum};
 
-pub fn the_bill_adds_up_exactly(database: &dyn Database) {
+pub fn the_ledger_adds_up_exactly(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("cpu", 0, 2);
     stage.submit("pair", "cpu", 2);
@@ -24,7 +24,7 @@ pub fn the_bill_adds_up_exactly(database: &dyn Database) {
     check_bill(&mut stage, 8 * 2 - 3 * 2);
     stage.run("pair");
     stage.pass_s(7);
-    // Run time of an attempt that goes on has no outcome yet.
+    // The run time of an attempt that has not ended has no outcome yet.
     let sums = check_bill(&mut stage, 12 * 2);
     let running = sums.iter().find(|sum| sum.category == Category::Run).expect("it runs");
     assert_eq!((running.outcome, running.node_us), (AttemptOutcome::None, 14_000_000));
@@ -33,12 +33,12 @@ pub fn the_bill_adds_up_exactly(database: &dyn Database) {
     let sums = check_bill(&mut stage, 13 * 2);
     let run = sums.iter().find(|sum| sum.category == Category::Run).expect("it ran");
     assert_eq!((run.outcome, run.node_us), (AttemptOutcome::Succeeded, 14_000_000));
-    // Asked about a moment before the last commit, nothing is negative.
-    let early = stage.reader.ledger(&home(), Stage::START.0).expect("it reads");
+    // For a moment before the last commit, nothing is negative.
+    let early = stage.reader.ledger(&home(), Stage::START.0).expect("rows can be read");
     assert!(early.iter().all(|sum| sum.node_us <= 14_000_000), "{early:?}");
 }
 
-pub fn the_bill_outlives_its_cluster(database: &dyn Database) {
+pub fn the_ledger_outlives_its_cluster(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("Cpu-Old", 1, 1);
     stage.provide();
@@ -48,17 +48,17 @@ pub fn the_bill_outlives_its_cluster(database: &dyn Database) {
     stage.pass_s(2);
     stage.provide();
     assert_eq!(stage.world.clusters().count(), 0);
-    assert_eq!(stage.reader.cluster(&home(), "cpu-old").expect("it reads"), None);
+    assert_eq!(stage.reader.cluster(&home(), "cpu-old").expect("rows can be read"), None);
     let sums = check_bill(&mut stage, 12);
     assert!(sums.iter().all(|sum| sum.group.as_deref() == Some("Cpu-Old")), "{sums:?}");
-    // A new one of the same name is another machine park, but the same line of the bill.
+    // A new cluster of the same name has other nodes, but is summed up under the same name.
     stage.put_cluster("Cpu-Old", 1, 1);
     stage.provide();
     stage.pass_s(1);
     check_bill(&mut stage, 13);
 }
 
-pub fn the_bill_is_put_together_by_anything(database: &dyn Database) {
+pub fn the_ledger_is_grouped_by_anything(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("cpu", 0, 2);
     stage.put_cluster("gpu", 1, 1);
@@ -74,7 +74,7 @@ pub fn the_bill_is_put_together_by_anything(database: &dyn Database) {
     let middle = stage.now.wall + Span::seconds(2);
     stage.pass_s(7);
     stage.finish("his", 1);
-    // The cluster's tags change: lines that are closed keep the old ones.
+    // The cluster's tags change; lines that are closed keep the old ones.
     stage.say(retag("cpu", tags("red"))).expect("other tags");
     submit_tagged(&mut stage, "another", ("cpu", "Ada"), tags("green"));
     submit_tagged(&mut stage, "plain", ("gpu", "Ada"), BTreeMap::new());
@@ -87,25 +87,25 @@ pub fn the_bill_is_put_together_by_anything(database: &dyn Database) {
         LedgerBy::Category,
         tag("team"),
         tag("owner"),
-        tag("none has it"),
+        tag("unused"),
     ] {
         let mut totals = Vec::new();
         for since in [None, Some(Stage::START), Some(middle), Some(stage.now.wall)] {
             let query = LedgerQuery { by: by.clone(), since, now: stage.now.wall };
-            let sums = stage.reader.ledger_by(&home(), &query).expect("it reads");
+            let sums = stage.reader.ledger_by(&home(), &query).expect("rows can be read");
             assert_eq!(sums, expected_sums(&stage, &query), "{query:?}");
             totals.push(sums.iter().map(|sum| sum.node_us).sum::<u64>());
         }
         assert_eq!(totals, [75_000_000, 75_000_000, 24_000_000, 0], "{by:?}");
     }
     let query = LedgerQuery { by: tag("team"), since: None, now: stage.now.wall };
-    let sums = stage.reader.ledger_by(&home(), &query).expect("it reads");
+    let sums = stage.reader.ledger_by(&home(), &query).expect("rows can be read");
     let mut groups: Vec<_> = sums.iter().map(|sum| sum.group.as_deref()).collect();
     groups.dedup();
     assert_eq!(groups, [None, Some("blue"), Some("green"), Some("red")]);
 }
 
-/// Asks for other tags of a cluster and leaves the rest.
+/// A request that changes the tags of a cluster and nothing else.
 fn retag(name: &str, tags: BTreeMap<String, String>) -> Input {
     let wanted = Box::new(ClusterPatch { tags: Some(tags), ..ClusterPatch::default() });
     Input::PutCluster { workspace: home(), name: name.to_owned(), wanted, by: someone() }
@@ -126,11 +126,11 @@ fn submit_tagged(
     stage.say(Input::SubmitJob(Box::new(request))).expect("a job");
 }
 
-/// Compares the reader's sums with those made from the log and World, and their total with what is due.
+/// Compares the reader's sums with those computed from the log and World, and their total with the expected one.
 pub(super) fn check_bill(stage: &mut Stage<'_>, node_seconds: u64) -> Vec<LedgerSum> {
     let query = LedgerQuery { by: LedgerBy::Cluster, since: None, now: stage.now.wall };
-    let sums = stage.reader.ledger_by(&home(), &query).expect("it reads");
-    assert_eq!(sums, stage.reader.ledger(&home(), stage.now.wall.0).expect("it reads"));
+    let sums = stage.reader.ledger_by(&home(), &query).expect("rows can be read");
+    assert_eq!(sums, stage.reader.ledger(&home(), stage.now.wall.0).expect("rows can be read"));
     assert_eq!(sums, expected_sums(stage, &query));
     let total: u64 = sums.iter().map(|sum| sum.node_us).sum();
     assert_eq!(total, node_seconds * 1_000_000, "{sums:?}");
@@ -139,7 +139,7 @@ pub(super) fn check_bill(stage: &mut Stage<'_>, node_seconds: u64) -> Vec<Ledger
 
 type Tags = BTreeMap<String, String>;
 
-/// What the log says about whom a line may be for.
+/// What the log says about the possible groups of a line.
 #[derive(Default)]
 struct Known {
     clusters: BTreeMap<ClusterId, Arc<Cluster>>,
@@ -167,7 +167,7 @@ impl Known {
     }
 }
 
-/// The same by the longest way: from every change ever committed, and every open piece in World.
+/// The same the long way round: from every committed change, and every open meter in World.
 pub(super) fn expected_sums(stage: &Stage<'_>, query: &LedgerQuery) -> Vec<LedgerSum> {
     type Key = (Option<Box<str>>, Category, AttemptOutcome);
     let mut sums: BTreeMap<Key, Cost> = BTreeMap::new();

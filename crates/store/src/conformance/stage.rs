@@ -1,5 +1,5 @@
-//! The real core on a store: a clock that the check moves, a provider and agents that do as they are told.
-//! After every commit World is compared with what the rows make of it.
+//! Runs the real core on a store, with a clock that the check moves and a provider and agents that do as they are told.
+//! After every commit, World is compared with the rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub struct Stage<'d> {
     pub world: World,
     pub epoch: u64,
     pub now: Now,
-    /// Everything that was committed.
+    /// Every change that was committed.
     pub log: Vec<Change>,
 }
 
-/// Where checks take place.
+/// The workspace of the checks.
 pub fn home() -> WorkspaceKey {
     WorkspaceKey::new("Sub-1", "Group", "Space")
 }
@@ -37,7 +37,7 @@ pub fn someone() -> Caller {
 impl<'d> Stage<'d> {
     pub const START: Wall = Wall(1_700_000_000_000_000);
 
-    /// A claimed store with one workspace in it.
+    /// A claimed store with one workspace.
     pub fn new(database: &'d dyn Database) -> Stage<'d> {
         let now = Now { elapsed: Elapsed(1), wall: Stage::START };
         let mut stage = Stage::open(database, now, Vec::new());
@@ -53,7 +53,7 @@ impl<'d> Stage<'d> {
         Stage { database, store, reader, world, epoch, now, log }
     }
 
-    /// As after a crash: nothing is kept but what is in the store.
+    /// Starts over as after a crash: nothing is kept except what is in the store.
     pub fn restart(self) -> Stage<'d> {
         let Stage { database, store, reader, world, now, log, .. } = self;
         drop((store, reader));
@@ -66,8 +66,9 @@ impl<'d> Stage<'d> {
     pub fn say_all(&mut self, inputs: &[Input]) -> Vec<InputResult> {
         let output = step(&mut self.world, inputs, self.now);
         let before = Revision(self.log.len() as u64);
-        assert_eq!(self.store.revision().expect("it reads"), before);
-        let revision = self.store.commit(&output.changes, output.wall).expect("it commits");
+        assert_eq!(self.store.revision().expect("rows can be read"), before);
+        let revision =
+            self.store.commit(&output.changes, output.wall).expect("the commit succeeds");
         assert_eq!(revision, Revision(before.0 + output.changes.len() as u64));
         self.log.extend(output.changes);
         let rows = rebuild(self.store.as_mut(), self.epoch, self.now);
@@ -97,7 +98,7 @@ impl<'d> Stage<'d> {
         self.say(input).expect("a job");
     }
 
-    /// What a client's submit becomes: the rows are asked whether the name is taken.
+    /// The input for a client's submission, after checking in the rows whether the name is taken.
     pub fn submission(
         &mut self,
         workspace: WorkspaceKey,
@@ -105,7 +106,7 @@ impl<'d> Stage<'d> {
         compute: &str,
         nodes: u32,
     ) -> Input {
-        let existing = self.store.find_job(&workspace, name).expect("it reads");
+        let existing = self.store.find_job(&workspace, name).expect("rows can be read");
         let spec = Arc::new(specification(compute, nodes));
         let spec_hash = SpecHash::made_up(&format!("{nodes} on {compute}"));
         let (name, by) = (name.to_owned(), someone());
@@ -114,7 +115,7 @@ impl<'d> Stage<'d> {
         Input::SubmitJob(Box::new(request))
     }
 
-    /// The provider carries out what is in the outbox, and nodes that it made report.
+    /// The provider carries out the effects in the outbox, and the nodes that it created report.
     pub fn provide(&mut self) {
         let effects: Vec<_> = self.world.effects().map(|effect| effect.id).collect();
         for effect in effects {
@@ -155,7 +156,7 @@ impl<'d> Stage<'d> {
 }
 
 pub fn rebuild(store: &mut dyn Store, epoch: u64, now: Now) -> World {
-    let rows = store.load().expect("it loads");
+    let rows = store.load().expect("rows can be loaded");
     World::rebuild(rows, epoch, Settings::default(), Arc::new(Catalogue::builtin()), now)
 }
 
@@ -180,7 +181,7 @@ pub fn specification(compute: &str, nodes: u32) -> JobSpec {
     }
 }
 
-/// A node says what it is doing.
+/// A node reports what it is doing.
 pub fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
     let floor = attempt.as_ref().map_or(Epoch(0), |(epoch, _)| *epoch);
     let attempts = attempt.map(|(epoch, phase)| AttemptReport::new(epoch, phase));
@@ -193,7 +194,7 @@ pub fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
     Input::Report { node: node.to_owned(), report }
 }
 
-/// Numbers that look random and are the same for the same seed (SplitMix64).
+/// Pseudo-random numbers that are the same for the same seed (SplitMix64).
 pub struct Chance(pub u64);
 
 impl Chance {

@@ -1,4 +1,4 @@
-//! What rows of the blob storage must do, wherever they are kept.
+//! What the rows of the blob storage must do, wherever they are stored.
 
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{AccountCredentials, BlobId, DatastoreSpec, ForeignAccount, WorkspaceKey};
@@ -16,7 +16,7 @@ use crate::storage::{
 const HERE: WorkspaceId = WorkspaceId(1);
 const THERE: WorkspaceId = WorkspaceId(2);
 
-/// One database, empty at first.
+/// A database that is empty at first.
 pub trait StorageDatabase: Sync {
     fn storage(&self) -> Box<dyn Storage>;
     fn reader(&self) -> Box<dyn StorageReader>;
@@ -39,7 +39,8 @@ impl Scene {
 
     fn say(&mut self, command: StorageCommand) -> StorageResult {
         self.now.0 += 1_000_000;
-        let mut results = self.storage.apply(&[command], self.now).expect("it is written").results;
+        let mut results =
+            self.storage.apply(&[command], self.now).expect("the commands are applied").results;
         assert_eq!(results.len(), 1);
         results.remove(0)
     }
@@ -52,7 +53,7 @@ impl Scene {
         let (at, segment) = (self.at(name), file(content));
         match self.say(StorageCommand::Put { at, segment, about: about(content), guard })? {
             Done::Blob { tag, .. } => Ok(tag),
-            other => panic!("{other:?} is no blob"),
+            other => panic!("{other:?} is not a blob"),
         }
     }
 
@@ -77,13 +78,13 @@ impl Scene {
     }
 
     fn files(&mut self, name: &str, span: Span) -> (u64, Vec<BlobPart>) {
-        let found = self.reader.content(self.container, name, span).expect("it reads");
-        let found = found.expect("it is there");
+        let found = self.reader.content(self.container, name, span).expect("rows can be read");
+        let found = found.expect("the row exists");
         (found.starts, found.segments)
     }
 
     fn names(&mut self, query: &ListQuery) -> (Vec<String>, Option<Vec<u8>>) {
-        let found = self.reader.list(self.container, query).expect("it reads");
+        let found = self.reader.list(self.container, query).expect("rows can be read");
         let name = |item: &Listed| match item {
             Listed::Blob(blob) => blob.name.to_string(),
             Listed::Prefix(prefix) => format!("[{prefix}]"),
@@ -99,9 +100,9 @@ fn make(
 ) -> Result<Container, Refusal> {
     let owner = WorkspaceKey::new("s", "g", &workspace.to_string());
     let command = StorageCommand::MakeContainer { name: name.into(), workspace, owner };
-    match storage.apply(&[command], Wall(1)).expect("it is written").results.remove(0)? {
+    match storage.apply(&[command], Wall(1)).expect("the commands are applied").results.remove(0)? {
         Done::Container(container) => Ok(container),
-        other => panic!("{other:?} is no container"),
+        other => panic!("{other:?} is not a container"),
     }
 }
 
@@ -121,16 +122,28 @@ fn about(word: &str) -> About {
 pub fn blobs_read_back_and_are_replaced(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
     let first = scene.put("a/../b", "one", Guard::default()).expect("new");
-    let found = scene.reader.blob(scene.container, "a/../b").expect("reads").expect("there");
+    let found = scene
+        .reader
+        .blob(scene.container, "a/../b")
+        .expect("rows can be read")
+        .expect("the row exists");
     assert_eq!((found.tag, found.bytes, &found.about), (first, 3, &about("one")));
-    assert_eq!(scene.reader.blob(scene.container, "b").expect("reads"), None, "names are bytes");
+    assert_eq!(
+        scene.reader.blob(scene.container, "b").expect("rows can be read"),
+        None,
+        "names are compared byte by byte"
+    );
     let second = scene.put("a/../b", "second", Guard::default()).expect("replaced");
     let change = AboutChange::Metadata([("k".into(), "v".into())].into());
     let at = scene.at("a/../b");
     let changed = scene.say(StorageCommand::Change { at, change, guard: Guard::default() });
     let Ok(Done::Blob { tag: third, .. }) = changed else { panic!("{changed:?}") };
     assert!(first < second && second < third);
-    let again = scene.reader.blob(scene.container, "a/../b").expect("reads").expect("there");
+    let again = scene
+        .reader
+        .blob(scene.container, "a/../b")
+        .expect("rows can be read")
+        .expect("the row exists");
     assert_eq!((again.made, again.bytes, again.about.metadata.len()), (found.made, 6, 1));
     assert_eq!(scene.files("a/../b", Span::ALL), (0, vec![file("second")]));
     let at = scene.at("a/../b");
@@ -149,21 +162,21 @@ pub fn conditions_are_decided_where_the_change_is(database: &dyn StorageDatabase
     let absent = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
     let present = |tag| Guard { if_match: Some(tag), ..Guard::default() };
     assert_eq!(scene.put("x", "1", present(Match::Any)), Err(Refusal::Condition));
-    let tag = scene.put("x", "1", absent.clone()).expect("there is none");
+    let tag = scene.put("x", "1", absent.clone()).expect("there is no such blob yet");
     assert_eq!(scene.put("x", "2", absent), Err(Refusal::Exists));
     assert_eq!(scene.put("x", "2", present(Match::Foreign)), Err(Refusal::Condition));
-    let later = scene.put("x", "2", present(Match::Tag(tag))).expect("it is that one");
+    let later = scene.put("x", "2", present(Match::Tag(tag))).expect("the tag matches");
     assert_eq!(scene.put("x", "3", present(Match::Tag(tag))), Err(Refusal::Condition));
     let only_new = Guard { may_only_create: true, ..Guard::default() };
     assert_eq!(scene.put("x", "3", only_new.clone()), Err(Refusal::MayOnlyCreate));
     scene.put("y", "3", only_new).expect("it is new");
     let since = |seconds| Guard { if_unmodified_since_s: Some(seconds), ..Guard::default() };
     assert_eq!(scene.put("x", "4", since(1)), Err(Refusal::Condition));
-    scene.put("x", "4", since(10_000)).expect("nobody changed it since");
+    scene.put("x", "4", since(10_000)).expect("it has not changed since");
     let stale = present(Match::Tag(later));
     let at = scene.at("x");
     assert_eq!(scene.say(StorageCommand::Delete { at, guard: stale }), Err(Refusal::Condition));
-    // Two in one transaction: the second sees what the first did.
+    // Two commands in one transaction: the second sees the result of the first.
     let put = |content: &str| StorageCommand::Put {
         at: scene.at("z"),
         segment: file(content),
@@ -182,22 +195,28 @@ pub fn blocks_wait_and_are_put_together(database: &dyn StorageDatabase) {
     for (block, content) in [("YQ==", "aa"), ("Yg==", "bbb"), ("Yw==", "c")] {
         scene.stage("x", block, content);
     }
-    assert_eq!(scene.reader.blob(scene.container, "x").expect("reads"), None, "not there yet");
-    let blocks = scene.reader.blocks(scene.container, "x").expect("reads");
+    assert_eq!(
+        scene.reader.blob(scene.container, "x").expect("rows can be read"),
+        None,
+        "the blob does not exist yet"
+    );
+    let blocks = scene.reader.blocks(scene.container, "x").expect("rows can be read");
     assert_eq!((blocks.committed.len(), blocks.uncommitted.len()), (0, 3));
-    scene.commit("x", &[("Yg==", Latest, "bbb"), ("YQ==", Uncommitted, "aa")]).expect("they wait");
+    scene
+        .commit("x", &[("Yg==", Latest, "bbb"), ("YQ==", Uncommitted, "aa")])
+        .expect("both blocks are staged");
     assert_eq!(scene.files("x", Span::ALL), (0, vec![file("bbb"), file("aa")]));
-    let blocks = scene.reader.blocks(scene.container, "x").expect("reads");
+    let blocks = scene.reader.blocks(scene.container, "x").expect("rows can be read");
     assert_eq!(blocks.committed, [("Yg==".into(), 3), ("YQ==".into(), 2)]);
-    assert_eq!(blocks.uncommitted, [], "what is not on the list is forgotten");
-    // Of two of one name the one that waits is the latest.
+    assert_eq!(blocks.uncommitted, [], "blocks that are not on the list are dropped");
+    // If a committed and a staged block have the same name, the staged one is the latest.
     scene.stage("x", "YQ==", "new");
     let both = [("YQ==", Committed, "aa"), ("YQ==", Latest, "new"), ("Yg==", Latest, "bbb")];
-    scene.commit("x", &both).expect("all are there");
+    scene.commit("x", &both).expect("all blocks exist");
     assert_eq!(scene.files("x", Span::ALL).1, [file("aa"), file("new"), file("bbb")]);
     scene.stage("x", "YQ==", "dropped");
     scene.put("x", "whole", Guard::default()).expect("replaced");
-    let blocks = scene.reader.blocks(scene.container, "x").expect("reads");
+    let blocks = scene.reader.blocks(scene.container, "x").expect("rows can be read");
     assert_eq!((blocks.committed, blocks.uncommitted), (vec![], vec![]));
 }
 
@@ -209,13 +228,21 @@ pub fn a_list_of_other_blocks_is_refused(database: &dyn StorageDatabase) {
     assert_eq!(missing, Err(Refusal::NoBlock { id: "Yg==".into() }));
     scene.stage("x", "YQ==", "other");
     let stale = scene.commit("x", &[("YQ==", BlockFrom::Latest, "aa")]);
-    assert_eq!(stale, Err(Refusal::NoBlock { id: "YQ==".into() }), "it is another file by now");
+    assert_eq!(
+        stale,
+        Err(Refusal::NoBlock { id: "YQ==".into() }),
+        "the block is a different file by now"
+    );
     let not_yet = scene.commit("x", &[("YQ==", BlockFrom::Committed, "other")]);
     assert_eq!(not_yet, Err(Refusal::NoBlock { id: "YQ==".into() }));
-    assert_eq!(scene.reader.blob(scene.container, "x").expect("reads"), None, "nothing half-made");
+    assert_eq!(
+        scene.reader.blob(scene.container, "x").expect("rows can be read"),
+        None,
+        "nothing was written"
+    );
     let wanted =
         [BlockFrom::Latest, BlockFrom::Committed].map(|from| BlockRef { id: "YQ==".into(), from });
-    let found = scene.reader.find_blocks(scene.container, "x", &wanted).expect("reads");
+    let found = scene.reader.find_blocks(scene.container, "x", &wanted).expect("rows can be read");
     assert_eq!(found, [Some(file("other")), None]);
 }
 
@@ -223,7 +250,7 @@ pub fn lists_are_walks_along_the_names(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
     let mut names: Vec<String> =
         ["a", "b.txt", "b/1", "b/2", "b/c/1", "b0", "ü/1", "ü/2", "🦀"].map(String::from).into();
-    // More in one folder than is fetched at once.
+    // More names in one folder than are fetched at once.
     names.extend((0..300).map(|number| format!("many/{number:03}")));
     for name in &names {
         scene.put(name, "x", Guard::default()).expect("new");
@@ -270,7 +297,7 @@ pub fn a_part_needs_only_its_files(database: &dyn StorageDatabase) {
     }
     let list: Vec<_> =
         ids.iter().zip(contents).map(|(id, content)| (*id, BlockFrom::Latest, content)).collect();
-    scene.commit("x", &list).expect("they wait");
+    scene.commit("x", &list).expect("the blocks are staged");
     for (from, to, starts, files) in [
         (0, Some(3), 0, 0..1),
         (3, Some(4), 0, 0..2),
@@ -284,13 +311,13 @@ pub fn a_part_needs_only_its_files(database: &dyn StorageDatabase) {
     }
 }
 
-pub fn what_is_unwanted_is_known_and_forgotten(database: &dyn StorageDatabase) {
+pub fn unreferenced_files_are_listed_and_settled(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
     let named = |scene: &mut Scene, content: &str| {
-        scene.reader.is_named(HERE, &digest(content)).expect("reads")
+        scene.reader.is_named(HERE, &digest(content)).expect("rows can be read")
     };
     let unreferenced = |scene: &mut Scene| {
-        let found = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("reads");
+        let found = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("rows can be read");
         let words = ["one", "two", "kept", "refused", "block", "shared"];
         let known = |word: &&str| found.contains(&(HERE, digest(word)));
         words.into_iter().filter(known).collect::<Vec<_>>()
@@ -303,21 +330,21 @@ pub fn what_is_unwanted_is_known_and_forgotten(database: &dyn StorageDatabase) {
     let absent = Guard { if_none_match: Some(Match::Any), ..Guard::default() };
     assert_eq!(scene.put("x", "refused", absent), Err(Refusal::Exists));
     scene.stage("x", "YQ==", "block");
-    assert!(named(&mut scene, "block"), "what waits is named");
+    assert!(named(&mut scene, "block"), "a staged block counts as a reference");
     let later = scene.now;
     assert_eq!(scene.say(StorageCommand::ExpireStaged { before: later }), Ok(Done::Nothing));
-    assert!(named(&mut scene, "block"), "it is not that old");
+    assert!(named(&mut scene, "block"), "the block is not that old");
     let later = Wall(later.0 + 1);
     assert_eq!(scene.say(StorageCommand::ExpireStaged { before: later }), Ok(Done::Nothing));
     let at = scene.at("y");
-    scene.say(StorageCommand::Delete { at, guard: Guard::default() }).expect("it is there");
+    scene.say(StorageCommand::Delete { at, guard: Guard::default() }).expect("the row exists");
     assert_eq!(unreferenced(&mut scene), ["one", "refused", "block", "shared"]);
     assert!(!named(&mut scene, "one") && !named(&mut scene, "block"));
-    assert!(named(&mut scene, "shared"), "another blob is made of it");
-    let all = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("reads");
+    assert!(named(&mut scene, "shared"), "another blob references the file");
+    let all = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("rows can be read");
     let early = StorageCommand::Settle { files: all.clone(), before: Wall(1) };
     assert_eq!(scene.say(early), Ok(Done::Nothing));
-    assert_eq!(unreferenced(&mut scene).len(), 4, "they became unwanted since");
+    assert_eq!(unreferenced(&mut scene).len(), 4, "they were marked again since");
     let before = Wall(scene.now.0 + 1);
     assert_eq!(scene.say(StorageCommand::Settle { files: all, before }), Ok(Done::Nothing));
     assert!(unreferenced(&mut scene).is_empty());
@@ -328,7 +355,8 @@ pub fn blocks_of_a_refused_upload_are_dropped_and_what_is_stored_is_counted(
 ) {
     let mut scene = Scene::new(database);
     let stored = |scene: &mut Scene| {
-        let Stored { blob_bytes, uncommitted_bytes } = scene.reader.stored(HERE).expect("reads");
+        let Stored { blob_bytes, uncommitted_bytes } =
+            scene.reader.stored(HERE).expect("rows can be read");
         (blob_bytes, uncommitted_bytes)
     };
     assert_eq!(stored(&mut scene), (0, 0));
@@ -342,33 +370,42 @@ pub fn blocks_of_a_refused_upload_are_dropped_and_what_is_stored_is_counted(
     let at = scene.at("large");
     let Ok(Done::Dropped(mut dropped)) = scene.say(StorageCommand::DropStaged { at: at.clone() })
     else {
-        panic!("nothing refuses this");
+        panic!("this must not be refused");
     };
     dropped.sort_by_key(|(_, at)| *at);
     let (files, times): (Vec<_>, Vec<_>) = dropped.into_iter().unzip();
     assert_eq!(files, [digest("first"), digest("three")]);
     assert_eq!(times[0], staged);
-    assert_eq!(stored(&mut scene), (5, 4), "blocks of another upload wait on");
-    assert!(!scene.reader.is_named(HERE, &digest("first")).expect("reads"));
-    assert!(scene.reader.is_named(HERE, &digest("three")).expect("reads"), "a blob is made of it");
+    assert_eq!(stored(&mut scene), (5, 4), "the blocks of another upload are kept");
+    assert!(!scene.reader.is_named(HERE, &digest("first")).expect("rows can be read"));
+    assert!(
+        scene.reader.is_named(HERE, &digest("three")).expect("rows can be read"),
+        "a blob references the file"
+    );
     assert_eq!(scene.say(StorageCommand::DropStaged { at }), Ok(Done::Dropped(Vec::new())));
 }
 
 pub fn a_container_is_its_workspaces_own(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
-    let again = make(&mut *scene.storage, "here-1", HERE).expect("it is theirs");
+    let again = make(&mut *scene.storage, "here-1", HERE)
+        .expect("the container belongs to the same workspace");
     assert_eq!(again.id, scene.container);
     assert_eq!(make(&mut *scene.storage, "here-1", THERE), Err(Refusal::ContainerTaken));
     make(&mut *scene.storage, "there-1", THERE).expect("new");
     scene.put("x", "one", Guard::default()).expect("new");
     scene.stage("y", "YQ==", "block");
-    assert_eq!(scene.reader.containers().expect("reads").len(), 2);
+    assert_eq!(scene.reader.containers().expect("rows can be read").len(), 2);
     assert_eq!(scene.say(StorageCommand::ForgetWorkspace(HERE)), Ok(Done::Nothing));
-    let left: Vec<_> =
-        scene.reader.containers().expect("reads").into_iter().map(|it| it.name).collect();
+    let left: Vec<_> = scene
+        .reader
+        .containers()
+        .expect("rows can be read")
+        .into_iter()
+        .map(|it| it.name)
+        .collect();
     assert_eq!(left, ["there-1".into()]);
     assert_eq!(scene.put("x", "late", Guard::default()), Err(Refusal::NoContainer));
-    let found = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("reads");
+    let found = scene.reader.unreferenced(Wall(u64::MAX), 100).expect("rows can be read");
     let mut expected = ["one", "block", "late"].map(|word| (HERE, digest(word)));
     expected.sort();
     let mut found = found;
@@ -379,7 +416,7 @@ pub fn a_container_is_its_workspaces_own(database: &dyn StorageDatabase) {
 pub fn tags_are_never_used_again(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
     let first = scene.put("x", "one", Guard::default()).expect("new");
-    // The clock goes back, and the file is opened again.
+    // The clock is set back, and the database is opened again.
     scene.now = Wall(0);
     let second = scene.put("x", "two", Guard::default()).expect("replaced");
     scene.storage = database.storage();
@@ -390,20 +427,20 @@ pub fn tags_are_never_used_again(database: &dyn StorageDatabase) {
 
 pub fn every_batch_has_a_revision(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
-    let mut last = scene.storage.revision().expect("it reads");
+    let mut last = scene.storage.revision().expect("rows can be read");
     let at = scene.at("x");
     let stage = StorageCommand::Stage { at: at.clone(), block: "b".into(), segment: file("one") };
     let refused = StorageCommand::Delete { at, guard: Guard::default() };
     for commands in [vec![stage], vec![refused], vec![]] {
-        let applied = scene.storage.apply(&commands, Wall(0)).expect("it is written");
+        let applied = scene.storage.apply(&commands, Wall(0)).expect("the commands are applied");
         assert!(applied.revision > last, "{commands:?}");
         last = applied.revision;
-        assert_eq!(scene.storage.revision().expect("it reads"), last);
-        assert_eq!(database.storage().revision().expect("it reads"), last);
+        assert_eq!(scene.storage.revision().expect("rows can be read"), last);
+        assert_eq!(database.storage().revision().expect("rows can be read"), last);
     }
 }
 
-pub fn datastores_read_back_and_go_with_their_workspace(database: &dyn Database) {
+pub fn datastores_read_back_and_are_deleted_with_their_workspace(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("cpu", 0, 1);
     let spec = DatastoreSpec {
@@ -424,24 +461,33 @@ pub fn datastores_read_back_and_go_with_their_workspace(database: &dyn Database)
         by: someone(),
     };
     stage.say(put(&spec)).expect("a datastore");
-    let workspace = stage.reader.workspace(&home()).expect("reads").expect("there").id;
-    let first = stage.reader.datastore(workspace, "MINE").expect("reads").expect("there");
+    let workspace =
+        stage.reader.workspace(&home()).expect("rows can be read").expect("the row exists").id;
+    let first = stage
+        .reader
+        .datastore(workspace, "MINE")
+        .expect("rows can be read")
+        .expect("the row exists");
     assert_eq!((&*first.name, &first.about), ("Mine", &spec));
     let other = DatastoreSpec { container: "ddd".into(), ..DatastoreSpec::default() };
     stage.say(put(&other)).expect("replaced");
-    let second = stage.reader.datastore(workspace, "mine").expect("reads").expect("there");
+    let second = stage
+        .reader
+        .datastore(workspace, "mine")
+        .expect("rows can be read")
+        .expect("the row exists");
     assert_eq!((second.created_at, &second.about), (first.created_at, &other));
-    assert_eq!(stage.reader.datastores(workspace).expect("reads"), [second]);
-    assert_eq!(stage.reader.datastores(WorkspaceId(7)).expect("reads"), []);
+    assert_eq!(stage.reader.datastores(workspace).expect("rows can be read"), [second]);
+    assert_eq!(stage.reader.datastores(WorkspaceId(7)).expect("rows can be read"), []);
     let delete = Input::DeleteDatastore { workspace: home(), name: "MINE".into() };
     stage.say(delete).expect("gone");
-    assert_eq!(stage.reader.datastore(workspace, "mine").expect("reads"), None);
+    assert_eq!(stage.reader.datastore(workspace, "mine").expect("rows can be read"), None);
     stage.say(put(&spec)).expect("a datastore");
     stage.store.commit(&[Change::WorkspaceGone(workspace)], Wall(1)).expect("written");
-    assert_eq!(stage.reader.datastores(workspace).expect("reads"), []);
+    assert_eq!(stage.reader.datastores(workspace).expect("rows can be read"), []);
 }
 
-/// What a job leaves appears whole, replaces what was there before, and touches nothing beside it.
+/// The files that a job leaves appear together, replace the previous ones, and change nothing else.
 pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
     for name in ["out/old", "out/a", "out", "out0", "other/x"] {
@@ -460,7 +506,7 @@ pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase)
     assert_eq!(refused, Err(Refusal::NoContainer));
     let all = ListQuery { limit: 100, ..ListQuery::default() };
     let before = ["other/x", "out", "out/a", "out/old", "out0"].map(str::to_owned);
-    assert_eq!(scene.names(&all).0, before, "nothing of it was done");
+    assert_eq!(scene.names(&all).0, before, "nothing was changed");
 
     let whole = vec![
         folder(here, "out", &["a", "deep/b"], true),
@@ -475,36 +521,37 @@ pub fn a_folder_is_published_whole_or_not_at_all(database: &dyn StorageDatabase)
     assert_eq!(scene.names(&all).0, after.map(str::to_owned));
     assert_eq!(scene.files("out/a", Span::ALL), (0, vec![file("a")]), "it was replaced");
     for gone in ["out/old", "out/a"] {
-        assert!(!scene.reader.is_named(HERE, &digest(gone)).expect("it reads"), "{gone}");
+        assert!(!scene.reader.is_named(HERE, &digest(gone)).expect("rows can be read"), "{gone}");
     }
-    let unreferenced = scene.reader.unreferenced(Wall(u64::MAX >> 1), 10).expect("it reads");
-    assert_eq!(unreferenced.len(), 2, "the files of both may go");
+    let unreferenced =
+        scene.reader.unreferenced(Wall(u64::MAX >> 1), 10).expect("rows can be read");
+    assert_eq!(unreferenced.len(), 2, "the files of both are unreferenced");
 
-    // What stays as it is keeps its tag: whoever is reading it may go on.
+    // A file that does not change keeps its tag, so that readers can continue.
     let names = ["out/a", "out/deep/b"];
-    let [a, b] = names.map(|name| scene.reader.blob(here, name).expect("it reads"));
+    let [a, b] = names.map(|name| scene.reader.blob(here, name).expect("rows can be read"));
     let mut again = folder(here, "out", &["a", "deep/b"], true);
     again.files[1].1 = file("other");
     let again = StorageCommand::Publish { workspace: HERE, folders: vec![again] };
     assert_eq!(scene.say(again), Ok(Done::Nothing));
-    let [same, other] = names.map(|name| scene.reader.blob(here, name).expect("it reads"));
+    let [same, other] = names.map(|name| scene.reader.blob(here, name).expect("rows can be read"));
     assert_eq!(same, a);
-    assert_ne!(other.expect("there").tag, b.expect("there").tag);
+    assert_ne!(other.expect("the row exists").tag, b.expect("the row exists").tag);
 }
 
-pub fn it_is_known_when_a_container_was_filled(database: &dyn StorageDatabase) {
+pub fn the_time_of_the_last_write_to_a_container_is_known(database: &dyn StorageDatabase) {
     let mut scene = Scene::new(database);
     let touched = |scene: &mut Scene| {
         let container = scene.container;
-        scene.reader.touched(container).expect("it reads")
+        scene.reader.touched(container).expect("rows can be read")
     };
-    let made = touched(&mut scene).expect("it is there");
+    let made = touched(&mut scene).expect("the row exists");
     scene.put("a", "x", Guard::default()).expect("put");
-    let filled = touched(&mut scene).expect("it is there");
+    let filled = touched(&mut scene).expect("the row exists");
     assert!(filled > made);
     scene.stage("b", "AAAA", "y");
-    assert!(touched(&mut scene).expect("it is there") > filled, "a block counts, too");
+    assert!(touched(&mut scene).expect("the row exists") > filled, "a staged block counts, too");
     let id = scene.container;
-    scene.say(StorageCommand::DeleteContainer { id }).expect("it goes");
+    scene.say(StorageCommand::DeleteContainer { id }).expect("it is deleted");
     assert_eq!(touched(&mut scene), None);
 }

@@ -1,4 +1,4 @@
-//! Whole lives, told by the real core, and read back after every commit.
+//! Whole histories from the real core, read back after every commit.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::stage::{home, put_cluster, report};
 use super::{Chance, Database, Stage};
 use crate::{JobQuery, LedgerBy, LedgerQuery, LedgerSum, NodeCounts, Revision};
 
-pub fn a_pool_lives_and_goes(database: &dyn Database) {
+pub fn a_cluster_is_created_and_deleted(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("cpu", 0, 2);
     stage.submit("one", "cpu", 1);
@@ -24,7 +24,7 @@ pub fn a_pool_lives_and_goes(database: &dyn Database) {
     stage.provide();
     check_views(&mut stage);
     stage.run("one");
-    let nodes = stage.reader.nodes(&home(), "CPU").expect("it reads");
+    let nodes = stage.reader.nodes(&home(), "CPU").expect("rows can be read");
     assert_eq!(nodes.iter().filter(|view| view.job.as_deref() == Some("one")).count(), 1);
     stage.pass_s(1);
     stage.finish("one", 0);
@@ -42,13 +42,18 @@ pub fn a_pool_lives_and_goes(database: &dyn Database) {
     stage.provide();
     check_views(&mut stage);
     assert_eq!((stage.world.clusters().count(), stage.world.nodes().count()), (0, 0));
-    let rows = stage.store.load().expect("it loads");
+    let rows = stage.store.load().expect("rows can be loaded");
     assert_eq!(
         (rows.clusters, rows.nodes, rows.jobs, rows.effects),
         (vec![], vec![], vec![], vec![])
     );
     assert_eq!(
-        stage.reader.jobs(&home(), &JobQuery::default(), None, 10).expect("it reads").items.len(),
+        stage
+            .reader
+            .jobs(&home(), &JobQuery::default(), None, 10)
+            .expect("rows can be read")
+            .items
+            .len(),
         2
     );
 }
@@ -69,13 +74,13 @@ pub fn a_lost_node_puts_its_job_back(database: &dyn Database) {
     stage.run("one");
     stage.finish("one", 3);
     check_views(&mut stage);
-    let view = stage.reader.job(&home(), "one").expect("it reads").expect("it is there");
+    let view = stage.reader.job(&home(), "one").expect("rows can be read").expect("the row exists");
     let numbers: Vec<u32> = view.attempts.iter().map(|attempt| attempt.number).collect();
     assert_eq!(numbers, [1, 2], "oldest first");
 }
 
-/// Random wishes and observations in batches of random size, with restarts in between.
-pub fn any_story_reads_back_as_it_was_told(database: &dyn Database) {
+/// Random requests and observations in batches of random size, with restarts in between.
+pub fn any_history_reads_back_as_it_was_written(database: &dyn Database) {
     let mut chance = Chance(0x5eed);
     let mut stage = Stage::new(database);
     stage.create_workspace(elsewhere());
@@ -95,14 +100,17 @@ pub fn any_story_reads_back_as_it_was_told(database: &dyn Database) {
     }
     check_views(&mut stage);
     let ended = ended_jobs(&stage.log).len();
-    assert!(ended > 20 && most_live > 5, "a dull story: {ended} ended, {most_live} live at most");
-    let events = stage.reader.events(Revision(0), usize::MAX).expect("it reads");
+    assert!(
+        ended > 20 && most_live > 5,
+        "too little happened: {ended} ended, at most {most_live} live"
+    );
+    let events = stage.reader.events(Revision(0), usize::MAX).expect("rows can be read");
     let told: Vec<Box<str>> = stage.log.iter().map(text).collect();
     let read: Vec<Box<str>> = events.into_iter().map(|event| event.change).collect();
     assert_eq!(read, told);
 }
 
-/// The same inputs at the same time come to the same log, however many share a commit.
+/// The same inputs at the same time produce the same log, however many share a commit.
 pub fn batches_do_not_change_the_log(database: &dyn Database) {
     let mut stage = Stage::new(database);
     let mut inputs = vec![put_cluster(home(), "cpu", 0, 3)];
@@ -115,7 +123,7 @@ pub fn batches_do_not_change_the_log(database: &dyn Database) {
     for input in inputs {
         changes.extend(muster_core::step(&mut alone, &[input], stage.now).changes);
     }
-    let events = stage.reader.events(Revision(0), 1_000).expect("it reads");
+    let events = stage.reader.events(Revision(0), 1_000).expect("rows can be read");
     let tail = events.len() - changes.len();
     let read: Vec<Box<str>> = events.into_iter().skip(tail).map(|event| event.change).collect();
     assert_eq!(read, changes.iter().map(text).collect::<Vec<_>>());
@@ -137,7 +145,7 @@ fn something(stage: &mut Stage<'_>, chance: &mut Chance) -> Input {
         }
         1 if chance.below(4) == 0 => Input::DeleteCluster { workspace, name: cluster.to_owned() },
         2 => {
-            let known = stage.store.find_job(&workspace, &job).expect("it reads");
+            let known = stage.store.find_job(&workspace, &job).expect("rows can be read");
             Input::CancelJob { workspace, name: job, known: known.map(Box::new) }
         }
         3..=7 => stage.submission(workspace, &job, cluster, 1 + chance.below(3) as u32),
@@ -171,7 +179,7 @@ fn some_report(stage: &Stage<'_>, chance: &mut Chance) -> Input {
     report(&node.name, attempt)
 }
 
-/// The last word on every job that has left World.
+/// The final state of every job that is no longer in World.
 fn ended_jobs(log: &[Change]) -> BTreeMap<JobId, &Job> {
     let ended = log.iter().filter_map(|change| match change {
         Change::JobChanged { job, .. } if job.phase().is_terminal() => Some((job.id, &**job)),
@@ -180,17 +188,20 @@ fn ended_jobs(log: &[Change]) -> BTreeMap<JobId, &Job> {
     ended.collect()
 }
 
-/// Compares what readers see with World, and with the log where World has forgotten.
+/// Compares what readers see with World, and with the log for jobs that World no longer has.
 fn check_views(stage: &mut Stage<'_>) {
     for cluster in stage.world.clusters() {
-        let pool = stage.world.cluster_index(cluster.id).expect("every cluster has one");
-        let workspace = stage.world.workspace_by_id(cluster.workspace).expect("it is there");
+        let index = stage.world.cluster_index(cluster.id).expect("every cluster has one");
+        let workspace = stage.world.workspace_by_id(cluster.workspace).expect("the row exists");
         let name = cluster.name.as_str();
-        let view =
-            stage.reader.cluster(&workspace.key, name).expect("it reads").expect("it is there");
+        let view = stage
+            .reader
+            .cluster(&workspace.key, name)
+            .expect("rows can be read")
+            .expect("the row exists");
         assert_eq!(&view.cluster, cluster);
         let mut counts = NodeCounts::default();
-        let nodes = stage.reader.nodes(&workspace.key, name).expect("it reads");
+        let nodes = stage.reader.nodes(&workspace.key, name).expect("rows can be read");
         for view in &nodes {
             assert_eq!(stage.world.node(view.node.id), Some(&view.node));
             let lease = view.node.leases().first();
@@ -205,11 +216,11 @@ fn check_views(stage: &mut Stage<'_>) {
                 NodePhase::Gone => panic!("{} is gone", view.node.name),
             }
         }
-        assert_eq!((nodes.len(), view.counts), (pool.existing() as usize, counts));
+        assert_eq!((nodes.len(), view.counts), (index.existing() as usize, counts));
     }
     let live: BTreeMap<JobId, &Job> = stage.world.jobs().map(|job| (job.id, job)).collect();
     for (id, job) in ended_jobs(&stage.log).into_iter().chain(live) {
-        assert_eq!(stage.reader.job_by_id(id).expect("it reads").as_ref(), Some(job));
+        assert_eq!(stage.reader.job_by_id(id).expect("rows can be read").as_ref(), Some(job));
     }
     let now = stage.now.wall;
     let total = |sums: &[LedgerSum]| sums.iter().map(|sum| sum.node_us).sum::<u64>();
@@ -217,8 +228,8 @@ fn check_views(stage: &mut Stage<'_>) {
     for by in [LedgerBy::Cluster, LedgerBy::User, LedgerBy::Tag("owner".into())] {
         for since in [None, Some(middle)] {
             let query = LedgerQuery { by: by.clone(), since, now };
-            let mut sums = stage.reader.ledger_by(&home(), &query).expect("it reads");
-            sums.extend(stage.reader.ledger_by(&elsewhere(), &query).expect("it reads"));
+            let mut sums = stage.reader.ledger_by(&home(), &query).expect("rows can be read");
+            sums.extend(stage.reader.ledger_by(&elsewhere(), &query).expect("rows can be read"));
             assert_eq!(total(&sums), total(&expected_sums(stage, &query)), "{query:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The files of jobs, and nodes that are taken away.
+//! The files of jobs, and nodes that are evicted.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use muster_core::{ClusterPatch, Input, SaveRequest};
 use super::stage::{home, put_cluster, report, someone};
 use super::{Database, Stage};
 
-pub fn what_jobs_bring_and_leave_reads_back(database: &dyn Database) {
+pub fn trees_of_jobs_read_back(database: &dyn Database) {
     let mut stage = Stage::new(database);
     stage.put_cluster("cpu", 0, 1);
     let (code, first, second) =
@@ -23,10 +23,10 @@ pub fn what_jobs_bring_and_leave_reads_back(database: &dyn Database) {
     stage.provide();
     let job = stage.live_job("job").expect("live").clone();
     let workspace = job.workspace;
-    assert_eq!(stage.reader.saved_trees(job.id).expect("it reads"), []);
-    assert_eq!(stage.reader.job_ids(workspace).expect("it reads"), [job.id]);
-    assert_eq!(stage.reader.job_ids(WorkspaceId(workspace.0 + 1)).expect("it reads"), []);
-    assert_eq!(stage.reader.wanted_trees().expect("it reads"), [(workspace, code)]);
+    assert_eq!(stage.reader.saved_trees(job.id).expect("rows can be read"), []);
+    assert_eq!(stage.reader.job_ids(workspace).expect("rows can be read"), [job.id]);
+    assert_eq!(stage.reader.job_ids(WorkspaceId(workspace.0 + 1)).expect("rows can be read"), []);
+    assert_eq!(stage.reader.wanted_trees().expect("rows can be read"), [(workspace, code)]);
     let epoch = job.attempt().expect("it has a node").epoch;
     let node = stage.nodes_that_are(NodePhase::Leased).remove(0);
     for tree in [first, second] {
@@ -34,18 +34,22 @@ pub fn what_jobs_bring_and_leave_reads_back(database: &dyn Database) {
             SaveRequest { node: node.clone(), epoch, tree, files: 1, bytes: 2, is_final: true };
         stage.say(Input::SaveTree(Box::new(request))).expect("it is live");
     }
-    let saved = stage.reader.saved_trees(job.id).expect("it reads");
+    let saved = stage.reader.saved_trees(job.id).expect("rows can be read");
     let kept: Vec<_> = saved.iter().map(|saved| (saved.rank, saved.attempt, saved.tree)).collect();
-    assert_eq!(kept, [(0, 1, second)], "the last one counts");
+    assert_eq!(kept, [(0, 1, second)], "the last save counts");
     let mut wanted = vec![(workspace, code), (workspace, second)];
     wanted.sort_by_key(|(_, tree)| tree.to_string());
-    assert_eq!(stage.reader.wanted_trees().expect("it reads"), wanted);
+    assert_eq!(stage.reader.wanted_trees().expect("rows can be read"), wanted);
     stage.run("job");
     stage.finish("job", 0);
-    assert_eq!(stage.reader.saved_trees(job.id).expect("it reads"), saved, "it outlives the job");
+    assert_eq!(
+        stage.reader.saved_trees(job.id).expect("rows can be read"),
+        saved,
+        "it is kept after the job"
+    );
 }
 
-pub fn nodes_taken_away_are_counted_apart(database: &dyn Database) {
+pub fn evicted_nodes_are_counted_separately(database: &dyn Database) {
     let mut stage = Stage::new(database);
     let Input::PutCluster { mut wanted, .. } = put_cluster(home(), "spot", 0, 2) else {
         unreachable!("a cluster is put")
@@ -61,7 +65,11 @@ pub fn nodes_taken_away_are_counted_apart(database: &dyn Database) {
         stage.run(job);
     }
     let counts = |stage: &mut Stage<'_>| {
-        let found = stage.reader.cluster(&home(), "spot").expect("it reads").expect("it is there");
+        let found = stage
+            .reader
+            .cluster(&home(), "spot")
+            .expect("rows can be read")
+            .expect("the row exists");
         (found.counts.running, found.counts.preempted, found.counts.unusable)
     };
     assert_eq!(counts(&mut stage), (2, 0, 0));
@@ -69,7 +77,7 @@ pub fn nodes_taken_away_are_counted_apart(database: &dyn Database) {
     let evict =
         Input::EvictNode { workspace: home(), cluster: "spot".to_owned(), node: node.clone() };
     stage.say(evict).expect("it is low priority");
-    assert_eq!(counts(&mut stage), (1, 1, 0), "under notice");
+    assert_eq!(counts(&mut stage), (1, 1, 0), "the eviction is announced");
     let is_on = |job: &&str| {
         let live = stage.live_job(job).and_then(|job| job.attempt());
         let member = live.and_then(|attempt| stage.world.node(attempt.members[0].node));
@@ -81,5 +89,5 @@ pub fn nodes_taken_away_are_counted_apart(database: &dyn Database) {
     stage.say(ended).expect("a report");
     assert!(stage.live_job(job).is_some_and(|job| job.is_returned));
     let (running, preempted, unusable) = counts(&mut stage);
-    assert_eq!((running, preempted, unusable), (1, 1, 0), "taken away, not broken");
+    assert_eq!((running, preempted, unusable), (1, 1, 0), "evicted, not broken");
 }

@@ -11,10 +11,10 @@ use super::doc;
 use super::fault::Doing;
 use crate::{ActivityChain, ActivityEntry, ActivityQuery, StoreError};
 
-/// Azure keeps its own for so long.
+/// Azure keeps its activity log for the same time.
 const KEPT: Span = Span::seconds(90 * 24 * 3_600);
 
-/// What the first record of all follows.
+/// The predecessor of the very first record.
 const START: &str = "";
 
 /// Adds a record to the end of the chain.
@@ -43,8 +43,9 @@ pub(super) fn append(
             statement.execute((number + 1, activity.at.0, subscription, text, previous, digest))
         })
         .doing(doing, path)?;
-    // The oldest go, a few with each new one; the next one's `previous` still says what it followed. They are the first, as time
-    // never goes back, so no others are looked at: most of the time none is too old, and a search would end at the last.
+    // The oldest records are deleted, a few with each new one; the `previous` of the next one still has their digest.
+    // Time never goes back, so only the first records can be too old. A search for others would usually read the whole
+    // table and find none.
     connection
         .prepare_cached(
             "DELETE FROM activity WHERE number IN
@@ -105,7 +106,7 @@ pub(super) fn verify(connection: &Connection, path: &Path) -> Result<ActivityCha
         let text: String = row.get(1).doing(doing, path)?;
         let previous: String = row.get(2).doing(doing, path)?;
         let found: Box<str> = row.get(3).doing(doing, path)?;
-        // The first that is kept follows one that has gone, unless it is the first of all.
+        // The first record that is kept follows a deleted one, unless it is the very first.
         let follows = match next {
             Some(next) => number == next && *previous == *chain.head,
             None => number > 1 || previous == START,

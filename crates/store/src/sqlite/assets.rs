@@ -1,4 +1,4 @@
-//! What is kept in versions, and their names.
+//! Versioned assets, and their names.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::fault::Doing;
 use super::write::Writer;
 use crate::{Archived, AssetOrder, AssetQuery, ContainerView, StoreError};
 
-/// With one hash: whoever wants more has lost track.
+/// The most assets with the same hash that are returned.
 const FOUND_MAX: usize = 100;
 
-/// A name of a kind in a workspace; compared without case.
+/// A name of a kind in a workspace; compared ignoring case.
 type Of<'n> = (WorkspaceId, AssetKind, &'n str);
 
 pub(super) fn put(writer: &Writer<'_>, asset: &Asset) -> Result<(), StoreError> {
@@ -69,7 +69,7 @@ pub(super) fn put_container(
     )
 }
 
-/// With all its versions.
+/// Deletes a name with all its versions.
 pub(super) fn remove_container(
     writer: &Writer<'_>,
     (workspace, kind, name): Of<'_>,
@@ -87,7 +87,7 @@ pub(super) fn forget(writer: &Writer<'_>, workspace: WorkspaceId) -> Result<(), 
     writer.run("DELETE FROM asset_containers WHERE workspace = ?1", (workspace.0,))
 }
 
-/// What there is before a change.
+/// The current rows, before a change.
 pub(super) fn known(
     connection: &Connection,
     path: &Path,
@@ -122,7 +122,7 @@ pub(super) fn one(
     doc::one(connection, path, sql, values)
 }
 
-/// Each with its place in the order.
+/// Each version with its position in the order.
 pub(super) fn of_name(
     connection: &Connection,
     path: &Path,
@@ -163,7 +163,7 @@ pub(super) fn of_name(
     })
 }
 
-/// The values of the column that are wanted.
+/// The range of values of the column `archived`.
 fn range(archived: Archived) -> (i64, i64) {
     match archived {
         Archived::No => (0, 0),
@@ -184,7 +184,7 @@ pub(super) fn of_hash(
     doc::many(connection, path, sql, values)
 }
 
-/// Records are looked through as text: whatever names a container has its name in it.
+/// The records are searched as text, because everything that references a container contains its name.
 pub(super) fn named_uploads(
     connection: &Connection,
     path: &Path,

@@ -1,5 +1,4 @@
-//! Copies of both files as they were at one moment, made while others write to them; and what makes such a copy a store
-//! that can be worked on.
+//! Copies both files as of one moment, while others write to them, and turns such a copy into a usable store.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,14 +15,14 @@ use super::schema::{MAIN, STORAGE, Schema};
 use super::{Durability, SqliteStore, doc, open};
 use crate::{Revision, StoreError};
 
-/// 4 MiB at a time, so that somebody can be told how far it is.
+/// 4 MiB at a time, so that progress can be reported.
 const STEP_PAGES: i32 = 1_024;
 
-/// How far beyond its own past a restored store begins to count, in milliseconds: a year. Whoever restores it may have a
-/// clock that is behind, and what the lost server gave out after the backup must not be given out again.
+/// How far beyond its last epoch a restored store starts to count, in milliseconds: a year. The clock may be behind
+/// where it is restored, and epochs that the lost server issued after the backup must not be issued again.
 const FENCE_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
 
-/// Both files, held as they are now. Writers go on; only their logs grow.
+/// Both files in their current state. Writers continue; only their logs grow.
 pub struct Moment {
     store: Held,
     storage: Held,
@@ -74,19 +73,20 @@ impl Held {
             match step {
                 StepResult::Done => break,
                 StepResult::More => {}
-                // What it reads holds still, and the copy is nobody else's.
+                // The source is read in a transaction, and the copy belongs to this process alone, so neither can be
+                // busy for long.
                 _ => return Err(StoreError::Busy { doing, path: to.to_owned() }),
             }
         }
         drop(backup);
-        // One file, without a log: it can be read where nothing can be written.
+        // A single file without a log, so that it can also be read from read-only media.
         copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(())).doing(doing, to)
     }
 }
 
 impl Moment {
     pub fn hold(store: &Path, storage: &Path) -> Result<Moment, StoreError> {
-        // The rows of blobs second: what the store names is there before it is named.
+        // The rows of blobs come second: what the store references exists before it is referenced.
         let store = Held::take(store, &MAIN)?;
         let storage = Held::take(storage, &STORAGE)?;
         let revision = Revision(Meta::read(&store.connection, &store.path)?.last_revision);
@@ -97,7 +97,7 @@ impl Moment {
         Ok(self.store.bytes()? + self.storage.bytes()?)
     }
 
-    /// Writes both copies; `tell` hears of bytes that were copied.
+    /// Writes both copies; `tell` is called with the number of bytes that were copied.
     pub fn copy(
         self,
         store: &Path,
@@ -109,7 +109,7 @@ impl Moment {
     }
 }
 
-/// Looks at everything that can be wrong with the copies of a backup, and says which revision it is of.
+/// Checks the copies of a backup completely, and returns the revision that they contain.
 pub fn check_copies(store: &Path, storage: &Path) -> Result<Revision, StoreError> {
     let rows = open::reader(store, &MAIN)?;
     check_thoroughly(&rows, store)?;
@@ -117,7 +117,7 @@ pub fn check_copies(store: &Path, storage: &Path) -> Result<Revision, StoreError
     Ok(Revision(Meta::read(&rows, store)?.last_revision))
 }
 
-/// Unlike the check at start it compares indexes with their tables.
+/// Unlike the check at start, it compares indexes with their tables.
 fn check_thoroughly(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let sql = "PRAGMA integrity_check(1)";
     let verdict: String =
@@ -128,7 +128,7 @@ fn check_thoroughly(connection: &Connection, path: &Path) -> Result<(), StoreErr
     }
 }
 
-/// Every file of the byte store that a row of blobs names.
+/// Every file of the byte store that a blob references.
 pub fn each_named_file(
     storage: &Path,
     mut look: impl FnMut(WorkspaceId, BlobId),
@@ -143,7 +143,7 @@ pub fn each_named_file(
     .map(|_: Vec<()>| ())
 }
 
-/// Says in which workspaces, blobs and jobs the files of the byte store are used.
+/// Finds the workspaces, blobs and jobs that use the files of the byte store.
 pub struct Owners {
     store: (Connection, PathBuf),
     storage: (Connection, PathBuf),
@@ -157,7 +157,7 @@ impl Owners {
         })
     }
 
-    /// The name of a workspace that is still there.
+    /// The name of a workspace that still exists.
     pub fn workspace(&self, id: WorkspaceId) -> Result<Option<String>, StoreError> {
         let (connection, path) = &self.store;
         let sql = "SELECT doc FROM workspaces WHERE id = ?1";
@@ -165,7 +165,7 @@ impl Owners {
         Ok(found.map(|workspace| workspace.key.name.to_string()))
     }
 
-    /// Blobs that are made of this file, as `container/name`: at most `limit`.
+    /// The blobs that contain this file, as `container/name`: at most `limit`.
     pub fn blobs(
         &self,
         workspace: WorkspaceId,
@@ -186,7 +186,7 @@ impl Owners {
         })
     }
 
-    /// The names of jobs that bring this list of files, or have left it: at most `limit`.
+    /// The names of jobs that use this tree, or have left it: at most `limit`.
     pub fn jobs(
         &self,
         workspace: WorkspaceId,
@@ -202,8 +202,8 @@ impl Owners {
     }
 }
 
-/// Makes a restored copy a store of its own: whatever the lost server gave out after the backup, this one gives out
-/// larger numbers. Returns the epoch.
+/// Turns a restored copy into a store of its own: it issues larger numbers than anything that the lost server issued
+/// after the backup. Returns the epoch.
 pub fn fence(store: &Path, unix_ms: u64) -> Result<u64, StoreError> {
     let opened = SqliteStore::open(store, Durability::Disk)?;
     let mut meta = Meta::read(&opened.connection, store)?;

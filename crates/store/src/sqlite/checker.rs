@@ -1,4 +1,4 @@
-//! Reads a file through for damage, while others read it too.
+//! Checks a whole file for damage, while others read it too.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -21,12 +21,12 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Of the file that the controller writes.
+    /// A checker for the file that the server's writer uses.
     pub fn of_store(path: &Path) -> Result<Checker, StoreError> {
         Checker::open(path, &schema::MAIN)
     }
 
-    /// Of the file that has the rows of blobs.
+    /// A checker for the file with the rows of blobs.
     pub fn of_storage(path: &Path) -> Result<Checker, StoreError> {
         Checker::open(path, &schema::STORAGE)
     }
@@ -36,7 +36,7 @@ impl Checker {
         Ok(Checker { connection, path: path.to_owned(), is_interrupted: Arc::default() })
     }
 
-    /// Ends the check, from another thread, if it is under way.
+    /// Cancels a running check from another thread.
     pub fn interrupter(&self) -> impl Fn() + Send + use<> {
         let (handle, flag) = (self.connection.get_interrupt_handle(), self.is_interrupted.clone());
         move || {
@@ -45,17 +45,17 @@ impl Checker {
         }
     }
 
-    /// A second or two for a gigabyte, and as long as the disk takes to read it.
+    /// Takes a second or two for a gigabyte, and as long as the disk needs to read it.
     pub fn check(&self) -> Result<(), StoreError> {
         self.read_ahead();
         schema::check(&self.connection, &self.path)
     }
 
-    /// From front to back, into the system's memory. The check reads in the order of the trees, for which a disk takes ten
-    /// times as long. What cannot be read is left to the check.
+    /// Reads the file from front to back into the page cache. The check itself reads in the order of the trees, for
+    /// which a disk needs ten times as long. A part that cannot be read is left to the check.
     fn read_ahead(&self) {
         let Ok(file) = File::open(&self.path) else { return };
-        // It stays open for as long as the process is there: closing it would drop every lock on the file (see `open`).
+        // The file stays open as long as the process runs: closing it would drop every lock on the file (see `open`).
         let file = ManuallyDrop::new(file);
         let mut piece = vec![0; PIECE_BYTES];
         while !self.is_interrupted.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Datastores that users made.
+//! Datastores that users created.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::doc;
 use super::write::Writer;
 use crate::StoreError;
 
-/// In place of the one of that name, which goes on in who made it and when.
+/// Replaces the datastore of that name, but keeps who created it and when.
 pub(super) fn put(writer: &Writer<'_>, datastore: &Datastore) -> Result<(), StoreError> {
     let first = doc::encode(&(datastore.created_at, &datastore.created_by));
     writer.run(

@@ -1,4 +1,4 @@
-//! Templates that were carried out: the latest ones of each resource group.
+//! Deployments of templates: the latest ones of each resource group.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::doc;
 use super::write::Writer;
 use crate::StoreError;
 
-/// The one of that name before it goes, and the oldest beyond what a group may have.
+/// Replaces the deployment of that name, and deletes the oldest beyond the group's limit.
 pub(super) fn put(writer: &Writer<'_>, deployment: &Deployment) -> Result<(), StoreError> {
     let group = deployment.scope();
     remove(writer, &group, Some(&deployment.name.to_ascii_lowercase()))?;
@@ -33,7 +33,7 @@ pub(super) fn put(writer: &Writer<'_>, deployment: &Deployment) -> Result<(), St
     )
 }
 
-/// `None` for all of the group.
+/// `name` is `None` for all deployments of the group.
 pub(super) fn remove(
     writer: &Writer<'_>,
     group: &Scope,
@@ -72,6 +72,6 @@ pub(super) fn all(
 fn parts(group: &Scope) -> (&str, &str) {
     match group {
         Scope::Group { subscription, resource_group } => (subscription, resource_group),
-        other => unreachable!("{other} is no resource group"),
+        other => unreachable!("{other} is not a resource group"),
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn encode<T: Serialize>(record: &T) -> String {
     serde_json::to_string(record).expect("records are plain data with text keys")
 }
 
-/// The name of a variant without data: what phases, categories and outcomes are in a column.
+/// The name of a variant without data: how phases, categories and outcomes are stored in a column.
 pub(super) fn word<T: Serialize + std::fmt::Debug>(variant: &T) -> String {
     let text = encode(variant);
     let word = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
@@ -27,7 +27,7 @@ pub(super) fn from_word<T: DeserializeOwned>(word: &str, path: &Path) -> Result<
     T::deserialize(deserializer).map_err(|why| damaged(path, &why))
 }
 
-/// A number to look for. Rows have none above 2^63, but whoever asks may have made one up.
+/// A number to look for. No row has one above 2^63, but a caller may ask for any.
 pub(super) fn key(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -43,7 +43,7 @@ pub(super) fn decode<T: DeserializeOwned>(
     serde_json::from_str(text).map_err(|why| damaged(path, &why))
 }
 
-/// The same, where the row that was joined may be missing.
+/// The same, where the joined row may be missing.
 pub(super) fn decode_optional<T: DeserializeOwned>(
     row: &Row<'_>,
     column: usize,
@@ -54,7 +54,7 @@ pub(super) fn decode_optional<T: DeserializeOwned>(
     text.map(serde_json::from_str).transpose().map_err(|why| damaged(path, &why))
 }
 
-/// Every row of a query, each made into a `T`.
+/// Every row of a query, each converted to a `T`.
 pub(super) fn rows<T>(
     connection: &Connection,
     path: &Path,
@@ -70,7 +70,7 @@ pub(super) fn rows<T>(
     Ok(all)
 }
 
-/// Every row of a query, one after the other.
+/// Calls a function for every row of a query.
 pub(super) fn each(
     connection: &Connection,
     path: &Path,
@@ -112,5 +112,5 @@ pub(super) fn one<T: DeserializeOwned>(
 }
 
 pub(super) fn damaged(path: &Path, why: &dyn std::error::Error) -> StoreError {
-    StoreError::Damaged { path: path.to_owned(), what: format!("a row does not read: {why}") }
+    StoreError::Damaged { path: path.to_owned(), what: format!("a row cannot be read: {why}") }
 }

@@ -1,4 +1,4 @@
-//! SQLite's errors in our own words.
+//! SQLite's errors as the store's own.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::StoreError;
 
-/// Says what was being done to which file when SQLite refused.
+/// Adds what was being done to which file when SQLite failed.
 pub(super) trait Doing<T> {
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, StoreError>;
 }
@@ -48,7 +48,7 @@ fn translate(source: rusqlite::Error, doing: &'static str, path: &Path) -> Store
             }
             _ => StoreError::Sqlite { doing, source },
         },
-        // A column that holds something else than we ever write.
+        // A column with a value that this code never writes.
         rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::IntegralValueOutOfRange(..)
         | rusqlite::Error::InvalidColumnType(..)
@@ -57,7 +57,7 @@ fn translate(source: rusqlite::Error, doing: &'static str, path: &Path) -> Store
     }
 }
 
-/// A file that cannot be opened, or may not be written, for a reason that the system gave.
+/// A file that cannot be opened or written, for a reason that the system gave.
 pub(super) fn cannot_open(path: &Path, source: io::Error) -> StoreError {
     let path = path.to_owned();
     match source.kind() == io::ErrorKind::ReadOnlyFilesystem || is_read_only(&path) {
@@ -66,8 +66,8 @@ pub(super) fn cannot_open(path: &Path, source: io::Error) -> StoreError {
     }
 }
 
-/// Whether nothing can be written to the file system of this file. One that stopped because of an error does not always say
-/// so of itself, but it refuses a new file; this one has no name and is gone at once.
+/// Whether the file system of this file is read-only. A file system that stopped because of an error does not always
+/// report that it is, but it refuses a new file. The file that is tried has no name and disappears at once.
 fn is_read_only(path: &Path) -> bool {
     let Some(folder) = path.parent() else { return false };
     let says_so =

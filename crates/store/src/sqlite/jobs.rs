@@ -1,4 +1,4 @@
-//! Jobs after their submit: what is written on them, lists of them, and their end as rows.
+//! Jobs after their submission: their metadata, lists of them, and their deletion.
 
 use muster_core::ids::{JobId, WorkspaceId};
 use muster_core::model::JobMetadata;
@@ -19,7 +19,8 @@ pub(super) fn put_metadata(
     )
 }
 
-/// With everything that belongs to it alone. What it cost stays, and so does what that is added up by.
+/// Deletes a job with everything that belongs to it alone. Its cost is kept, together with the tags by which it is
+/// summed up.
 pub(super) fn remove(writer: &Writer<'_>, job: JobId) -> Result<(), StoreError> {
     let steps = [
         "INSERT INTO gone_job_tags (job, tags)
@@ -36,7 +37,7 @@ pub(super) fn remove(writer: &Writer<'_>, job: JobId) -> Result<(), StoreError> 
     steps.into_iter().try_for_each(|sql| writer.run(sql, (job.0,)))
 }
 
-/// What follows `WHERE` in a list of jobs, newest first, and its values.
+/// The condition after `WHERE` for a list of jobs, newest first, and its values.
 pub(super) fn condition(
     workspace: WorkspaceId,
     before: JobId,

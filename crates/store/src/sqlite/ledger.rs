@@ -1,4 +1,4 @@
-//! The bill: closed lines, and what is running up on nodes that exist, put together as asked.
+//! The ledger: closed lines and the running meters of existing nodes, grouped as requested.
 
 mod groups;
 
@@ -15,10 +15,10 @@ use crate::{LedgerBy, LedgerQuery, LedgerSum, StoreError};
 
 const DOING: &str = "reading the ledger";
 
-/// By category and outcome, in the order of `Category::ALL` and `AttemptOutcome::ALL`.
+/// Sums by category and outcome, in the order of `Category::ALL` and `AttemptOutcome::ALL`.
 type Kinds = [[Cost; AttemptOutcome::ALL.len()]; Category::ALL.len()];
 
-/// What belongs to whom, as far as the question needs it.
+/// The owners of a piece of time, as far as the query needs them.
 #[derive(Clone, Copy)]
 struct Owner<'a> {
     cluster: &'a str,
@@ -32,7 +32,7 @@ struct Owner<'a> {
 struct Bill<'a> {
     query: &'a LedgerQuery,
     groups: Groups<'a>,
-    /// By the number of its group.
+    /// By the number of the group.
     sums: Vec<Kinds>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Bill<'a> {
             LedgerBy::Category => Ok(self.groups.named(owner.category.as_str())),
             LedgerBy::User => match owner.principal {
                 Some(principal) => self.groups.of_principal(principal),
-                None => Ok(Groups::NOBODY),
+                None => Ok(Groups::UNGROUPED),
             },
             LedgerBy::Tag(key) => self.groups.of_tag(key, owner.job, owner.tags),
         }
@@ -78,7 +78,7 @@ impl<'a> Bill<'a> {
         to - self.query.since.map_or(from, |since| since.max(from))
     }
 
-    /// What runs up on a node right now.
+    /// The time that is running up on a node right now.
     fn add_running(&mut self, owner: &Owner<'_>, node: &Node) -> Result<(), StoreError> {
         let Some(meter) = node.meter else { return Ok(()) };
         let owner = Owner { category: meter.category, ..*owner };
@@ -86,7 +86,7 @@ impl<'a> Bill<'a> {
         self.add(&owner, AttemptOutcome::None, (meter.part, span), node.price_micro_usd_per_hour)
     }
 
-    /// What was spent on an attempt that is not over: it gets its lines, and its outcome, when it is.
+    /// The time of an attempt that has not ended. It becomes lines, with an outcome, at the end of the attempt.
     fn add_spent(&mut self, owner: &Owner<'_>, job: &Job) -> Result<(), StoreError> {
         let members = job.attempt().map_or(&[][..], |attempt| &attempt.members);
         for member in members {
@@ -123,7 +123,8 @@ impl<'a> Bill<'a> {
     }
 }
 
-/// Put together as asked, in the order of the groups, nobody's first. The caller has begun a transaction.
+/// Grouped as requested, in the order of the groups; time without a group comes first. The caller has begun a
+/// transaction.
 pub(super) fn sums(
     connection: &Connection,
     path: &Path,
@@ -197,7 +198,7 @@ fn add_lines(
     })
 }
 
-/// What has no lines yet.
+/// The time that has no lines yet.
 fn add_open(
     bill: &mut Bill<'_>,
     connection: &Connection,
@@ -219,7 +220,7 @@ fn add_open(
         doc::each(connection, path, sql, (cluster.id.0,), |row| {
             bill.add_running(&owner, &doc::decode(row, 0, path)?)
         })?;
-        // The phases that hold nodes are named, so that a million queued jobs are not looked at.
+        // The phases in which a job has nodes are listed, so that a million queued jobs are not read.
         let sql = "SELECT doc FROM jobs WHERE cluster = ?1 AND live = 1 \
                    AND phase IN ('Starting', 'Running', 'CancelRequested')";
         doc::each(connection, path, sql, (cluster.id.0,), |row| {
@@ -245,6 +246,6 @@ fn kind_of(
     let outcome = AttemptOutcome::ALL.into_iter().find(|known| known.as_str() == outcome);
     category.zip(outcome).ok_or_else(|| StoreError::Damaged {
         path: path.to_owned(),
-        what: "a line of the ledger is of no known kind".to_owned(),
+        what: "a line of the ledger has an unknown category or outcome".to_owned(),
     })
 }

@@ -1,4 +1,4 @@
-//! Reading back what World is made of.
+//! Reads the rows that World is rebuilt from.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::StoreError;
 /// The caller has begun a transaction, so that all tables are of one moment.
 pub(super) fn rows(connection: &Connection, path: &Path) -> Result<WorldRows, StoreError> {
     let meta = Meta::read(connection, path)?;
-    // The index over live jobs gives them by cluster; SQLite would sort a million texts to reorder them.
+    // The index of live jobs returns them by cluster; SQLite would sort a million texts to reorder them.
     let mut jobs: Vec<Job> = doc::many(
         connection,
         path,

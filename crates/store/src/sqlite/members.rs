@@ -1,4 +1,4 @@
-//! Members that have changed since their job's document was written, laid over it.
+//! Applies the members that have changed since their job's document was written.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use super::doc;
 use crate::StoreError;
 
-/// A job as it is now.
+/// A job in its current state.
 pub(super) fn overlay(
     connection: &Connection,
     path: &Path,
@@ -48,7 +48,7 @@ fn apply(job: &mut Job, change: MemberChange, path: &Path) -> Result<(), StoreEr
         return Err(damaged(path, &change));
     };
     *member = change.member;
-    // The same in every row of the attempt but for those written before it was known.
+    // It is the same in every row of the attempt, except in those written before it was known.
     if change.verdict.is_some() {
         attempt.verdict = change.verdict;
     }
@@ -68,6 +68,9 @@ fn attempt_of(job: &mut Job) -> Option<&mut Attempt> {
 }
 
 fn damaged(path: &Path, change: &MemberChange) -> StoreError {
-    let what = format!("there is a member {} of {} that it does not have", change.rank, change.job);
+    let what = format!(
+        "there is a row for member {} of {}, which has no such member",
+        change.rank, change.job
+    );
     StoreError::Damaged { path: path.to_owned(), what }
 }

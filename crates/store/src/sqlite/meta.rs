@@ -1,4 +1,4 @@
-//! The one row about the store itself, and the fence that it is.
+//! The row about the store itself, which also fences off earlier writers.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::fault::Doing;
 use crate::StoreError;
 
-/// Ids start at an epoch shifted by this much and must stay below 2^63, the largest integer of a row. In
-/// milliseconds since 1970 that is the year 2248.
+/// Ids start at an epoch shifted by this many bits and must stay below 2^63, the largest integer of a row. In
+/// milliseconds since 1970, that limit is the year 2248.
 pub(super) const EPOCH_MAX: u64 = (1 << (63 - EPOCH_SHIFT)) - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Who may write.
+    /// The epoch of the handle that may write.
     pub(super) controller_epoch: u64,
     pub(super) next_sequence: u64,
     pub(super) last_wall_us: u64,
@@ -40,7 +40,7 @@ impl Meta {
             .doing("reading the store's state", path)
     }
 
-    /// The same, for the writer that claimed the store as `held`: refused if another has since.
+    /// The same for the writer that claimed the store as `held`: refused if another one has claimed it since.
     pub(super) fn read_as(
         held: u64,
         connection: &Connection,
@@ -66,7 +66,7 @@ impl Meta {
     }
 }
 
-/// Takes the store over: from the moment this is on disk, no earlier handle can commit.
+/// Claims the store: from the moment this is on disk, no earlier handle can commit.
 pub(super) fn claim(
     connection: &mut Connection,
     path: &Path,

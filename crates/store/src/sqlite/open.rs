@@ -1,7 +1,7 @@
-//! Opening a file without harming one that is damaged, newer than us or not ours.
+//! Opens a file without harming one that is damaged, newer than this version or not ours.
 //!
-//! The file is never opened by anything but SQLite: closing a descriptor of our own would drop every lock
-//! that this process holds on the file, and with them the safety of other connections.
+//! The file is only ever opened by SQLite: closing a descriptor of our own would drop every lock that this process
+//! holds on the file, and with them the safety of other connections.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,33 +19,33 @@ use super::fault::{Doing, cannot_open};
 use super::schema::{self, Format, Schema};
 use crate::StoreError;
 
-/// A commit of another process takes milliseconds: whoever holds the lock for longer is stuck.
+/// A commit of another process takes milliseconds; a process that holds the lock for longer is stuck.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// More than there are distinct statements, so that each is compiled once.
+/// More than the number of distinct statements, so that each is compiled once.
 const STATEMENTS_MAX: usize = 64;
 
-/// One page of the smallest size that there is.
+/// One page of the smallest size.
 const DATABASE_BYTES_MIN: u64 = 512;
 
-/// In KiB. Inner pages of every index stay in memory even with a million jobs.
+/// In KiB. The inner pages of every index stay in memory even with a million jobs.
 const WRITER_CACHE_KIB: i32 = 64 * 1024;
 const READER_CACHE_KIB: i32 = 16 * 1024;
 
-/// How much of a file is looked at before it is written to.
+/// How much of a file is checked before it is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Header,
-    /// A large file is left to whoever opens it, who reads it through before anything is written: that takes a second
-    /// for a gigabyte. It must be there.
+    /// A large file is not checked here; the caller checks it before anything is written, which takes a second for a
+    /// gigabyte. The file must exist.
     WholeIfSmall,
     Whole,
 }
 
-/// Up to this size a file is read through at once: that takes a few milliseconds.
+/// A file up to this size is checked at once, which takes a few milliseconds.
 const SMALL_BYTES_MAX: u64 = 32 << 20;
 
-/// A writer's connection, and whether its file is still to be read through.
+/// A writer's connection, and whether its file is still to be checked.
 pub(super) struct Opened {
     pub connection: Connection,
     pub is_check_left: bool,
@@ -71,7 +71,7 @@ pub(super) fn writer(
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = connect(path, flags)?;
     if found == Found::Nothing {
-        // It will hold password digests. Its companions (-wal, -shm) take the mode from it.
+        // The file will contain password digests. Its companions (-wal, -shm) inherit the mode.
         let owner_only = fs::Permissions::from_mode(0o600);
         fs::set_permissions(path, owner_only).map_err(|why| cannot_open(path, why))?;
     }
@@ -79,7 +79,7 @@ pub(super) fn writer(
         let why = std::io::Error::from(ErrorKind::PermissionDenied);
         return Err(cannot_open(path, why));
     }
-    // Should it be refused below, closing it must not tidy up either.
+    // If the file is refused below, closing it must not checkpoint it either.
     let hands_off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(hands_off, true).doing("opening the store", path)?;
     let format = schema::inspect(&mut connection, path, schema)?;
@@ -88,7 +88,7 @@ pub(super) fn writer(
         refuse_torn_end(&connection, path)?;
     }
     let is_check_left = match look_at {
-        // What is older is written to at once.
+        // An older file is written to at once, because it is upgraded.
         Look::WholeIfSmall => is_large(path) && format == Format::Version(schema.known()),
         Look::Header | Look::Whole => false,
     };
@@ -101,13 +101,15 @@ pub(super) fn writer(
     configure_writer(&connection, path, durability)?;
     schema::migrate(&mut connection, path, schema)?;
     if durability == Durability::Disk && found != Found::Content {
-        // SQLite syncs the file and its log; that there is a file at all is the folder's to remember.
+        // SQLite syncs the file and its log; the existence of the file is recorded in the folder, which must be synced,
+        // too.
         sync_folder(path)?;
     }
     Ok(Opened { connection, is_check_left })
 }
 
-/// Whoever closes it last moves the log into the file. Not before the file is known to be whole.
+/// The last connection to close moves the log into the file. That is not allowed until the file is known to be
+/// undamaged.
 pub(super) fn tidy_on_close(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let hands_off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(hands_off, false).map(|_| ()).doing("opening the store", path)
@@ -140,7 +142,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, flags).doing("opening the store", path)?;
     connection.busy_timeout(BUSY_TIMEOUT).doing("opening the store", path)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // A plan depends on the statement alone: otherwise some are compiled anew for every value.
+    // Query plans depend on the statement alone; otherwise some would be compiled again for every value.
     let stable_plans = DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG;
     connection.set_db_config(stable_plans, true).doing("opening the store", path)?;
     pragma(&connection, "temp_store", "MEMORY", path)?;
@@ -165,8 +167,8 @@ fn configure_writer(
     pragma(connection, "cache_size", -WRITER_CACHE_KIB, path)
 }
 
-/// SQLite does not wait here: two that want to switch a new file at once would wait for each other. So the
-/// one that is refused lets go and asks again, by when the other has done it.
+/// SQLite does not wait here, because two processes that switch a new file at once would wait for each other. So the
+/// one that is refused releases its lock and tries again, by which time the other is done.
 fn switch_to_log(connection: &Connection, path: &Path) -> Result<String, StoreError> {
     const PAUSE: Duration = Duration::from_millis(5);
     let mut waited = Duration::ZERO;
@@ -214,22 +216,22 @@ fn look(path: &Path) -> Result<Found, StoreError> {
         return Ok(Found::Content);
     }
     if metadata.len() > 0 {
-        // SQLite takes a file of one byte for an empty one, and would overwrite it.
+        // SQLite treats a file of one byte as empty, and would overwrite it.
         let what = "it is too short to be a database";
         return Err(StoreError::NotOurs { path: path.to_owned(), what });
     }
     if companion_is_filled(path, "-wal") {
-        // SQLite would take the log for a leftover and delete it, with all that it holds.
+        // SQLite would treat the log as a leftover and delete it with all its content.
         let what = "it is empty, but its log (-wal) is not".to_owned();
         return Err(StoreError::Damaged { path: path.to_owned(), what });
     }
     Ok(Found::Empty)
 }
 
-/// Looks at the file alone, as if it could not change: no lock, no log, nothing rolled back or written.
+/// Examines the file alone, as if it could not change: no lock, no log, nothing rolled back or written.
 ///
-/// The log may know better, so what looks empty or cut off here is not judged yet: a crash in the midst of
-/// moving the log into the file leaves exactly that, and opening it properly repairs it.
+/// The log may have newer content, so a file that looks empty or truncated is not refused yet: a crash while the log is
+/// moved into the file leaves exactly that, and opening it properly repairs it.
 fn refuse_strangers(path: &Path, schema: &Schema<'_>) -> Result<(), StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -243,15 +245,15 @@ fn refuse_strangers(path: &Path, schema: &Schema<'_>) -> Result<(), StoreError> 
             Err(StoreError::NotOurs { path: path.to_owned(), what })
         }
         Err(why) if companion_is_filled(path, "-journal") => {
-            // Ours have no such journal once they hold anything: not for us to roll back.
+            // Our files have no such journal once they contain anything, so this one is not ours to roll back.
             Err(why).doing("reading the store's header", path)
         }
         Err(_) => Ok(()),
     }
 }
 
-/// SQLite reads what is missing from the last page as zeros. Only a crash while the log is moved into the
-/// file leaves half a page there, and then the log still has the whole one.
+/// SQLite reads the missing end of the last page as zeros. Only a crash while the log is moved into the file leaves
+/// half a page there, and then the log still has the complete one.
 fn refuse_torn_end(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let page_bytes: u64 = connection
         .pragma_query_value(None, "page_size", |row| row.get(0))
@@ -281,7 +283,7 @@ fn immutable_uri(path: &Path) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
                 uri.push(char::from(*byte));
             }
-            _ => write!(uri, "%{byte:02x}").expect("a String takes everything"),
+            _ => write!(uri, "%{byte:02x}").expect("writing to a string cannot fail"),
         }
     }
     uri.push_str("?immutable=1");

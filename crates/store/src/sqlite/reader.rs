@@ -1,4 +1,4 @@
-//! Readers: every call is one read transaction, so one consistent snapshot, and never waits for the writer.
+//! Readers: every call is one read transaction, which sees one consistent snapshot and never waits for the writer.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::{
     StoreError,
 };
 
-/// However much is asked for, one answer has at most so many items: readers hold back the log's reuse.
+/// The most items in one result, however many are requested, because readers delay the reuse of the log.
 const PAGE_MAX: usize = 1_000;
 const EVENTS_MAX: usize = 10_000;
 
@@ -74,7 +74,7 @@ impl Snapshot<'_> {
         Ok(ClusterView { cluster, home, counts: NodeCounts::default() })
     }
 
-    /// Clusters of a workspace whose folded name is in the range, with their figures.
+    /// The clusters of a workspace whose folded name is in the range, with their figures.
     fn cluster_views(
         &self,
         workspace: &Workspace,
@@ -102,7 +102,7 @@ impl Snapshot<'_> {
         Ok(views)
     }
 
-    /// Fills in the counts of clusters that are sorted by folded name and have no others in between.
+    /// Fills in the counts of clusters that are sorted by folded name without gaps.
     fn count_nodes(&self, workspace: u64, views: &mut [ClusterView]) -> Result<(), StoreError> {
         let (Some(first), Some(last)) = (views.first(), views.last()) else { return Ok(()) };
         let names = (first.cluster.name.folded(), last.cluster.name.folded());
@@ -130,8 +130,8 @@ impl Snapshot<'_> {
         Ok(())
     }
 
-    /// Nodes of this phase that were taken away, or will be. Looks into every record, so only where there can
-    /// be any.
+    /// The number of nodes of this phase that were evicted, or will be. This reads every record, so it is called only
+    /// if there can be any.
     fn count_preempted(&self, cluster: u64, phase: NodePhase) -> Result<u32, StoreError> {
         let sql = "SELECT count(*) FROM nodes WHERE cluster = ?1 AND phase = ?2 \
                    AND doc ->> '$.evict_at' IS NOT NULL";
@@ -158,7 +158,7 @@ impl Snapshot<'_> {
         })
     }
 
-    /// One by one: what is listed may lie far apart.
+    /// One by one, because the jobs of a list may be far apart.
     fn add_attempts(&self, views: &mut [JobView]) -> Result<(), StoreError> {
         let sql = "SELECT doc FROM attempts WHERE job = ?1 ORDER BY epoch";
         for view in views {
@@ -179,7 +179,7 @@ fn add_nodes(counts: &mut NodeCounts, phase: NodePhase, nodes: u32) {
     }
 }
 
-/// Cuts what was asked for with one item to spare down to a page.
+/// Reduces a result with one extra item to a page.
 fn page<T>(mut items: Vec<T>, limit: usize, token: impl Fn(&T) -> String) -> Page<T> {
     let has_more = items.len() > limit;
     items.truncate(limit);

@@ -1,4 +1,4 @@
-//! The file's format: how ours is told from others', and the steps that bring an older one up to date.
+//! The file's format: how our files are recognised, and the steps that upgrade older ones.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::fault::Doing;
 use crate::StoreError;
 
-/// "MUSR" in ASCII, in the header of every file of ours. Files from before the first release have another
-/// mark, as their records were other ones.
+/// "MUSR" in ASCII, in the header of every file. Files from before the first release have another mark, because their
+/// records were different.
 pub(super) const APPLICATION_ID: u32 = 0x4d55_5352;
 
-/// One kind of file: its mark, and the steps that make it. They are applied in order, each in a transaction of its own.
-/// A released step never changes: add one.
+/// A kind of file: its mark, and the steps that create it. They are applied in order, each in a transaction of its own.
+/// A released step never changes: add one instead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schema<'s> {
     pub mark: u32,
@@ -26,7 +26,7 @@ impl Schema<'_> {
     }
 }
 
-/// What the controller keeps.
+/// The state of the server.
 pub(super) const MAIN: Schema<'static> = Schema { mark: APPLICATION_ID, steps: STEPS };
 
 pub(super) const STEPS: &[&str] = &[
@@ -42,7 +42,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0010_names.sql"),
 ];
 
-/// Where blobs are: "MUSB" in ASCII.
+/// The rows of blobs: "MUSB" in ASCII.
 pub(super) const STORAGE: Schema<'static> = Schema { mark: 0x4d55_5342, steps: STORAGE_STEPS };
 
 const STORAGE_STEPS: &[&str] = &[
@@ -53,18 +53,18 @@ const STORAGE_STEPS: &[&str] = &[
 /// What the header of a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// New, or left behind by a crash before the first step was done.
+    /// New, or left behind by a crash before the first step was completed.
     Empty,
     Version(u32),
 }
 
-/// Reads the header, and refuses what is not ours or is newer than we are. Changes nothing.
+/// Reads the header, and refuses a file that is not ours or is newer than this version. Changes nothing.
 pub(super) fn inspect(
     connection: &mut Connection,
     path: &Path,
     schema: &Schema<'_>,
 ) -> Result<Format, StoreError> {
-    // In one transaction: another process may be making its tables just now.
+    // In one transaction, because another process may be creating its tables right now.
     let connection = &*connection.transaction().doing("reading the store's header", path)?;
     let application: u32 = header(connection, "application_id", path)?;
     let version: u32 = header(connection, "user_version", path)?;
@@ -86,7 +86,7 @@ pub(super) fn inspect(
     Err(StoreError::NotOurs { path: path.to_owned(), what })
 }
 
-/// Reads through the whole file, because what is damaged must be found before it is written to.
+/// Reads the whole file, because damage must be found before the file is written to.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let verdict: String = connection
         .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
@@ -98,18 +98,18 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreErr
     }
 }
 
-/// Does the steps that the file has not seen yet: brings it to the format that we know.
+/// Applies the steps that the file has not had yet, which brings it to the current format.
 pub(super) fn migrate(
     connection: &mut Connection,
     path: &Path,
     schema: &Schema<'_>,
 ) -> Result<(), StoreError> {
     for (step, sql) in (0u32..).zip(schema.steps) {
-        let doing = "bringing the store up to date";
+        let doing = "upgrading the store";
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .doing(doing, path)?;
-        // Asked again inside the transaction: another process may have just done it.
+        // Checked again inside the transaction, because another process may have just done it.
         let done: u32 = header(&transaction, "user_version", path)?;
         if done <= step {
             transaction.execute_batch(sql).doing(doing, path)?;
@@ -124,7 +124,7 @@ pub(super) fn migrate(
 fn header(connection: &Connection, field: &str, path: &Path) -> Result<u32, StoreError> {
     connection
         .pragma_query_value(None, field, |row| row.get::<_, i64>(0))
-        // SQLite shows the 32 bits as a signed number.
+        // SQLite returns the 32 bits as a signed number.
         .map(|value| value as u32)
         .doing("reading the store's header", path)
 }

@@ -1,4 +1,5 @@
-//! The blob storage's rows in a SQLite file of their own: many small commits of many clients share one transaction.
+//! The rows of the blob storage in a SQLite file of their own: many small commits of many clients share one
+//! transaction.
 
 mod commands;
 mod reads;
@@ -27,12 +28,12 @@ pub struct SqliteStorage {
 }
 
 impl SqliteStorage {
-    /// As [`SqliteStore::open`](super::SqliteStore::open).
+    /// Like [`SqliteStore::open`](super::SqliteStore::open).
     pub fn open(path: &Path, durability: Durability) -> Result<SqliteStorage, StoreError> {
         Ok(SqliteStorage::open_with(path, durability, open::Look::Whole)?.0)
     }
 
-    /// As [`SqliteStore::open_existing`](super::SqliteStore::open_existing).
+    /// Like [`SqliteStore::open_existing`](super::SqliteStore::open_existing).
     pub fn open_existing(
         path: &Path,
         durability: Durability,
@@ -40,7 +41,7 @@ impl SqliteStorage {
         SqliteStorage::open_with(path, durability, open::Look::WholeIfSmall)
     }
 
-    /// Keeps the log at about so many bytes, on a disk that has no room for one of the usual size.
+    /// Limits the log to about this many bytes, for a disk without room for one of the usual size.
     pub fn limit_log(&mut self, bytes: u64) {
         self.checkpoints.limit_bytes(bytes);
     }
@@ -207,7 +208,7 @@ fn container_of(row: &Row<'_>, path: &Path) -> Result<Container, StoreError> {
 
 const BLOB_COLUMNS: &str = "id, name, tag, made_us, changed_us, bytes, doc";
 
-/// A blob and the number of its row.
+/// A blob and the id of its row.
 fn blob(
     connection: &Connection,
     path: &Path,

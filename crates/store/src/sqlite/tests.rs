@@ -1,4 +1,4 @@
-//! What only the file can get wrong. What every store must do is in `conformance`.
+//! Checks that are specific to the file. What every store must do is in `conformance`.
 
 mod assets;
 mod effort;
@@ -31,23 +31,23 @@ impl Scratch {
     }
 
     fn open(&self) -> SqliteStore {
-        SqliteStore::open(self.path(), Durability::None).expect("it opens")
+        SqliteStore::open(self.path(), Durability::None).expect("the file opens")
     }
 
-    /// A store of ours with something in it, closed in peace.
+    /// A store with some content, closed properly.
     fn filled(commits: u64) -> Scratch {
         let scratch = Scratch::new();
         fill(&mut scratch.open(), commits);
         scratch
     }
 
-    /// A file and its log as a killed process leaves them: what `connection` has done is in the log only.
+    /// A file and its log as a killed process leaves them: the changes of `connection` are only in the log.
     fn killed(&self, change: impl FnOnce(&Connection)) {
         let work = Scratch::new();
         if self.path().exists() {
             std::fs::copy(self.path(), work.path()).expect("copied");
         }
-        let connection = Connection::open(work.path()).expect("it opens");
+        let connection = Connection::open(work.path()).expect("the file opens");
         connection.pragma_update(None, "journal_mode", "WAL").expect("a log");
         connection.pragma_update(None, "wal_autocheckpoint", 0).expect("a log that grows");
         change(&connection);
@@ -72,6 +72,6 @@ fn seen(id: u64) -> Change {
 fn fill(store: &mut SqliteStore, commits: u64) {
     store.claim(1).expect("claimed");
     for id in 1..=commits {
-        store.commit(&[seen(id)], Wall(id)).expect("it commits");
+        store.commit(&[seen(id)], Wall(id)).expect("the commit succeeds");
     }
 }

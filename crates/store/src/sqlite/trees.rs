@@ -1,4 +1,4 @@
-//! Which files jobs bring and have left. The files themselves are not here.
+//! Which trees jobs use and have left. The files themselves are stored elsewhere.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::fault::Doing;
 use super::write::Writer;
 use crate::StoreError;
 
-/// In the place of a member's rank.
+/// Used in the column of a member's rank.
 const CODE: i64 = -1;
 
 pub(super) fn brought(writer: &Writer<'_>, job: &Job, code: &TreeId) -> Result<(), StoreError> {
@@ -21,7 +21,7 @@ pub(super) fn brought(writer: &Writer<'_>, job: &Job, code: &TreeId) -> Result<(
     )
 }
 
-/// In place of what the same member left before.
+/// Replaces the tree that the same member left before.
 pub(super) fn saved(writer: &Writer<'_>, saved: &SavedTree) -> Result<(), StoreError> {
     writer.run(
         "INSERT INTO job_trees (job, rank, workspace, tree, doc) VALUES (?1, ?2, ?3, ?4, ?5)

@@ -1,4 +1,4 @@
-//! Changes as rows. Nothing here computes a state: a change carries the whole record.
+//! Writes changes as rows. Nothing here computes a state: a change contains the whole record.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use super::fault::Doing;
 use super::{activity, assets, datastores, deployments, jobs, trees};
 use crate::StoreError;
 
-/// How long a client may come back and ask how an operation ended.
+/// How long a client can ask how an operation ended.
 const OPERATIONS_KEPT: Span = Span::seconds(24 * 3600);
 
 /// Appends to the event log.
@@ -33,7 +33,7 @@ pub(super) fn event(
     Writer { connection, path }.run(sql, (revision, wall.0, encode(change)))
 }
 
-/// Brings the rows up to what the change says.
+/// Updates the rows as the change says.
 pub(super) fn rows(
     connection: &Connection,
     path: &Path,
@@ -103,14 +103,14 @@ pub(super) fn rows(
     }
 }
 
-/// Forgets operations that ended long ago.
+/// Deletes operations that ended long ago.
 pub(super) fn prune_operations(
     connection: &Connection,
     path: &Path,
     wall: Wall,
 ) -> Result<(), StoreError> {
     let before = wall.0.saturating_sub(OPERATIONS_KEPT.0);
-    // A few at a time: a commit's own work must not grow with what others left behind.
+    // A few at a time: the work of a commit must not grow with what others left behind.
     Writer { connection, path }.run(
         "DELETE FROM operations WHERE id IN
          (SELECT id FROM operations WHERE ended_us < ?1 ORDER BY ended_us LIMIT 64)",
@@ -176,7 +176,7 @@ impl Writer<'_> {
         )
     }
 
-    /// A name that is taken breaks the commit: core is told which names are, and must not go on.
+    /// A duplicate name fails the commit: the core has been told which names are taken, so it must not continue.
     fn new_job(&self, job: &Job, spec: &JobSpec) -> Result<(), StoreError> {
         self.run(
             "INSERT INTO specs (hash, doc) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING",
@@ -206,7 +206,7 @@ impl Writer<'_> {
             "UPDATE jobs SET phase = ?2, live = ?3, doc = ?4 WHERE id = ?1",
             (job.id.0, word(&phase), !phase.is_terminal(), encode(job)),
         )?;
-        // The document says everything about its members again.
+        // The document includes all its members again.
         if job.nodes > 1 || job.attempt().is_none() {
             self.run("DELETE FROM members WHERE job = ?1", (job.id.0,))?;
         }
@@ -217,7 +217,7 @@ impl Writer<'_> {
         Err(StoreError::Damaged { path: self.path.to_owned(), what })
     }
 
-    /// One record per attempt: a second one breaks the commit.
+    /// One record per attempt: a second one fails the commit.
     fn attempt(&self, attempt: &AttemptRecord) -> Result<(), StoreError> {
         self.run(
             "INSERT INTO attempts (job, epoch, doc) VALUES (?1, ?2, ?3)",
@@ -310,7 +310,7 @@ impl Writer<'_> {
                         (subscription, resource_group),
                     )
                 }
-                other => unreachable!("{other} is no resource group"),
+                other => unreachable!("{other} is not a resource group"),
             },
             GovernanceChange::Lock(lock) => self.run(
                 "INSERT INTO locks (scope, folded, doc) VALUES (?1, ?2, ?3)
@@ -345,8 +345,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Deployments are kept for long, and whether what they asked for came up stands only here: so what did
-    /// not is kept too, as if it had not ended.
+    /// Deployments are kept for a long time, and only the operation records whether a resource failed. So failed
+    /// operations are kept as if they had not ended.
     fn operation(&self, operation: &Operation) -> Result<(), StoreError> {
         let has_failed =
             matches!(operation.status, OperationStatus::Failed | OperationStatus::Canceled);

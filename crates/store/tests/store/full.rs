@@ -1,7 +1,6 @@
-//! A disk that is really full, or read-only: a small one of memory, in a mount namespace of its own.
+//! A disk that is really full, or read-only: a small file system in memory, in a mount namespace of its own.
 //!
-//! Where user namespaces are not allowed this shows nothing; the same with a limit of SQLite's own is among
-//! the unit tests.
+//! Where user namespaces are not allowed, these tests are skipped; unit tests check the same with a limit in SQLite.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +19,7 @@ fn a_full_disk_is_survived() {
 }
 
 #[test]
-fn a_read_only_file_system_is_told_from_a_matter_of_permissions() {
+fn a_read_only_file_system_is_distinguished_from_missing_permissions() {
     on_own_disk("full::on_the_read_only_disk");
 }
 
@@ -44,22 +43,22 @@ fn on_own_disk(test: &str) {
     assert!(said.contains("survived"), "{said}");
 }
 
-/// The inner part. Run as an ordinary test it has nothing to do.
+/// The inner part. When it is run as an ordinary test, it does nothing.
 #[test]
 fn on_the_small_disk() {
     let Ok(disk) = std::env::var(DISK) else { return };
     let disk = Path::new(&disk);
     let (path, ballast) = (disk.join("muster.db"), disk.join("ballast"));
     std::fs::write(&ballast, vec![1; 300_000]).expect("there is space at first");
-    let mut store = SqliteStore::open(&path, Durability::Disk).expect("it opens");
+    let mut store = SqliteStore::open(&path, Durability::Disk).expect("the file opens");
     store.claim(1).expect("claimed");
     let mut batches = fill_up(&mut store, 0);
     assert!(batches > 3, "something fits");
     for _ in 0..3 {
         check(&mut store, batches);
         drop(store);
-        // What is there can still be opened and read when nothing more can be written.
-        store = SqliteStore::open(&path, Durability::Disk).expect("it opens");
+        // The content can still be opened and read when nothing more can be written.
+        store = SqliteStore::open(&path, Durability::Disk).expect("the file opens");
         check(&mut store, batches);
         if store.claim(1).is_ok() {
             batches = fill_up(&mut store, batches);
@@ -69,18 +68,18 @@ fn on_the_small_disk() {
     store.claim(1).expect("claimed");
     let before = batches;
     batches = fill_up(&mut store, batches);
-    assert!(batches > before, "it goes on");
+    assert!(batches > before, "commits succeed again");
     drop(store);
-    check(&mut SqliteStore::open(&path, Durability::Disk).expect("it opens"), batches);
+    check(&mut SqliteStore::open(&path, Durability::Disk).expect("the file opens"), batches);
     println!("survived with {batches} batches");
 }
 
-/// The same.
+/// The inner part for a read-only disk.
 #[test]
 fn on_the_read_only_disk() {
     let Ok(disk) = std::env::var(DISK) else { return };
     let path = Path::new(&disk).join("muster.db");
-    drop(SqliteStore::open(&path, Durability::Disk).expect("it opens"));
+    drop(SqliteStore::open(&path, Durability::Disk).expect("the file opens"));
     let remount = Command::new("mount").args(["-o", "remount,ro", &disk]).status();
     assert!(remount.expect("mount runs").success());
     let refused = SqliteStore::open(&path, Durability::Disk).map(|_| ());
@@ -92,7 +91,7 @@ fn on_the_read_only_disk() {
 
 const CHANGES: u64 = 5;
 
-/// Commits until nothing more fits, and says how many batches there are then.
+/// Commits until nothing more fits, and returns the number of batches.
 fn fill_up(store: &mut SqliteStore, mut batches: u64) -> u64 {
     loop {
         let seen = |place| Principal {
@@ -110,6 +109,9 @@ fn fill_up(store: &mut SqliteStore, mut batches: u64) -> u64 {
 }
 
 fn check(store: &mut SqliteStore, batches: u64) {
-    assert_eq!(store.revision().expect("it reads"), Revision(batches * CHANGES));
-    assert_eq!(store.load().expect("it loads").principals.len() as u64, batches * CHANGES);
+    assert_eq!(store.revision().expect("rows can be read"), Revision(batches * CHANGES));
+    assert_eq!(
+        store.load().expect("rows can be loaded").principals.len() as u64,
+        batches * CHANGES
+    );
 }

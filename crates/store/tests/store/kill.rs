@@ -1,8 +1,9 @@
-//! Kill −9 of a real process that writes to the store, at a thousand random points.
+//! Kills a real process that writes to the store with SIGKILL, at a thousand random points.
 //!
-//! The test starts itself again as a writer, which commits batches and says so after each commit. Whatever
-//! it said must be there afterwards, whole; what it did not get to say may be there or not, but whole too.
-//! (Power loss is another matter: what a killed process wrote is safe with the operating system.)
+//! The test starts itself again as a writer, which commits batches and reports each commit. Every batch that it
+//! reported must be there afterwards, complete; a batch that it did not report may be there or not, but must be
+//! complete, too. (Power failures are a different matter: what a killed process wrote is safe with the operating
+//! system.)
 
 mod batches;
 
@@ -20,17 +21,17 @@ use muster_store::conformance::Chance;
 use muster_store::{Durability, Reader, Revision, SqliteReader, SqliteStore, Store};
 
 const KILLS: u64 = 1_000;
-/// Each with databases of its own. More than there are cores: they mostly wait for the disk.
+/// Each with databases of its own. There are more than cores, because they mostly wait for the disk.
 const LANES: u64 = 4;
-/// Few enough that checking everything stays quick, many enough that most writers find something.
+/// Few enough that checking everything stays quick, many enough that most writers find some content.
 const KILLS_PER_DATABASE: u64 = 10;
 
 const DATABASE: &str = "MUSTER_KILL_DATABASE";
 const CHECKPOINT: &str = "MUSTER_KILL_CHECKPOINT_PAGES";
-/// Set it to have the same kills again, as far as the machine allows.
+/// Set it to repeat the same kills, as far as timing allows.
 const SEED: &str = "MUSTER_KILL_SEED";
 
-/// What kind of moment the kills hit, over all lanes.
+/// The moments that the kills hit, over all lanes.
 #[derive(Default)]
 struct Tally {
     kills: AtomicU64,
@@ -57,10 +58,10 @@ fn what_was_acknowledged_survives_a_thousand_kills() {
     let [kills, early, unsaid, commits] =
         [&tally.kills, &tally.before_any_commit, &tally.unsaid_commits, &tally.commits]
             .map(|count| count.load(Ordering::Relaxed));
-    println!("{kills} kills: {early} before a commit, {unsaid} between commit and word of it");
+    println!("{kills} kills: {early} before a commit, {unsaid} between a commit and its report");
     println!("{commits} commits survived");
     assert_eq!(kills, KILLS);
-    // Else the kills all hit the same moment, and the test shows little.
+    // Otherwise the kills all hit the same moment, and the test shows little.
     assert!(early > KILLS / 50 && early < KILLS * 3 / 4, "{early} kills before a commit");
     assert!(commits > KILLS, "{commits} commits");
 }
@@ -75,7 +76,7 @@ fn run_lane(chance: &mut Chance, tally: &Tally) {
             said = kill_one_writer(&path, said, chance);
             tally.kills.fetch_add(1, Ordering::Relaxed);
             tally.before_any_commit.fetch_add(u64::from(said == before), Ordering::Relaxed);
-            // Now and then the next writer comes upon what two or more have left.
+            // Now and then the next writer finds what two or more have left.
             if kill == KILLS_PER_DATABASE || chance.below(3) > 0 {
                 let found = check(&path, said, chance);
                 tally.unsaid_commits.fetch_add(found - said, Ordering::Relaxed);
@@ -86,19 +87,19 @@ fn run_lane(chance: &mut Chance, tally: &Tally) {
     }
 }
 
-/// Starts a writer, kills it at a random moment, and returns the last batch that it said was committed.
+/// Starts a writer, kills it at a random moment, and returns the last batch that it reported as committed.
 fn kill_one_writer(path: &Path, said: u64, chance: &mut Chance) -> u64 {
     let checkpoint_pages = [1, 5, 30, 1_000][chance.below(4) as usize];
     let mut child = start_writer(path, checkpoint_pages);
     let mut words = BufReader::new(child.stdout.take().expect("piped"));
     let mut last = said;
     if chance.below(2) == 0 {
-        // After so much time: it may still be opening the store.
+        // After this much time: it may still be opening the store.
         std::thread::sleep(Duration::from_micros(chance.below(15_000)));
     } else {
-        // After so many words, and a little.
+        // After this many reports, and a little longer.
         for _ in 0..=chance.below(6) {
-            listen(&mut words, &mut last).expect("it goes on until it is killed");
+            listen(&mut words, &mut last).expect("it continues until it is killed");
         }
         std::thread::sleep(Duration::from_micros(chance.below(800)));
     }
@@ -122,7 +123,7 @@ fn start_writer(path: &Path, checkpoint_pages: u32) -> Child {
         .expect("a process can be started")
 }
 
-/// Hears out one word from the writer: the number of the batch that it has committed.
+/// Waits for one report of the writer: the number of the batch that it has committed.
 fn listen(words: &mut BufReader<ChildStdout>, last: &mut u64) -> Option<u64> {
     let mut line = String::new();
     loop {
@@ -132,7 +133,7 @@ fn listen(words: &mut BufReader<ChildStdout>, last: &mut u64) -> Option<u64> {
         }
         let Some(number) = line.trim_end().strip_prefix("committed ") else { continue };
         let number: u64 = number.parse().expect("a number");
-        // Not always the next one: after kills that nobody checked, more may be there than was said.
+        // Not always the next one: after kills without a check, there may be more than was reported.
         assert!(number > *last, "{number} after {last}");
         *last = number;
         return Some(number);
@@ -145,21 +146,26 @@ fn complaint(child: &mut Child) -> String {
     text
 }
 
-/// Every batch that was said is there, none is there in part, and nothing else is. Returns how many are.
+/// Checks that every reported batch is there, that none is there in part, and that nothing else is. Returns their
+/// number.
 fn check(path: &Path, said: u64, chance: &mut Chance) -> u64 {
-    // A reader leaves the log for the next writer to find; a writer tidies it up.
+    // A reader leaves the log for the next writer; a writer cleans it up.
     if chance.below(2) == 0 && said > 0 {
         let mut reader = SqliteReader::open(path).expect("it opens after a kill");
         return check_events(&mut reader, said);
     }
     let mut store = SqliteStore::open(path, Durability::Disk).expect("it opens after a kill");
-    let found = check_events(&mut store.reader().expect("it opens"), said);
-    assert_eq!(store.load().expect("it loads"), expected(found), "rows of {found} batches");
+    let found = check_events(&mut store.reader().expect("the file opens"), said);
+    assert_eq!(
+        store.load().expect("rows can be loaded"),
+        expected(found),
+        "rows of {found} batches"
+    );
     found
 }
 
 fn check_events(reader: &mut SqliteReader, said: u64) -> u64 {
-    let events = reader.events(Revision(0), usize::MAX).expect("it reads");
+    let events = reader.events(Revision(0), usize::MAX).expect("rows can be read");
     let found = batches_up_to(events.len() as u64).expect("no batch is there in part");
     assert!(found >= said, "batch {said} was acknowledged, but only {found} are there");
     let mut changes = (1..=found).flat_map(batch);
@@ -171,30 +177,32 @@ fn check_events(reader: &mut SqliteReader, said: u64) -> u64 {
     found
 }
 
-/// The other process. Run as an ordinary test it has nothing to do.
+/// The other process. When it is run as an ordinary test, it does nothing.
 #[test]
 fn writer() {
     let Ok(path) = std::env::var(DATABASE) else { return };
     let pages = std::env::var(CHECKPOINT).expect("set together").parse().expect("a number");
-    let mut store = SqliteStore::open(&path, Durability::Disk).expect("it opens");
+    let mut store = SqliteStore::open(&path, Durability::Disk).expect("the file opens");
     store.checkpoint_after(pages);
     store.claim(1).expect("it can be claimed");
-    let revision = store.revision().expect("it reads");
+    let revision = store.revision().expect("rows can be read");
     let done = batches_up_to(revision.0).expect("no batch is there in part");
-    assert_eq!(store.load().expect("it loads"), expected(done));
+    assert_eq!(store.load().expect("rows can be loaded"), expected(done));
     let mut out = std::io::stdout();
     for number in done + 1.. {
         let changes: Vec<_> = batch(number).collect();
-        store.commit(&changes, Wall(number)).expect("it commits");
-        // In one write, and from the start of a line: the test runner writes here too.
+        store.commit(&changes, Wall(number)).expect("the commit succeeds");
+        // In one write, and from the start of a line, because the test runner writes here, too.
         let word = format!("\ncommitted {number}\n");
-        out.write_all(word.as_bytes()).and_then(|()| out.flush()).expect("someone listens");
+        out.write_all(word.as_bytes())
+            .and_then(|()| out.flush())
+            .expect("the test reads the output");
     }
 }
 
-/// The expectations above are only as good as their maker.
+/// Checks the functions that compute the expectations above.
 #[test]
-fn batches_are_told_by_their_ends() {
+fn batches_are_recognised_by_their_ends() {
     let mut ends = BTreeMap::new();
     let mut changes = 0;
     for number in 1..50 {

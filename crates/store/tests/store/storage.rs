@@ -1,4 +1,4 @@
-//! SQLite keeps the blob storage's rows as it must.
+//! SQLite passes the checks for the rows of the blob storage.
 
 use muster_store::conformance::StorageDatabase;
 use muster_store::storage::{Storage, StorageReader};
@@ -14,11 +14,11 @@ impl File {
 
 impl StorageDatabase for File {
     fn storage(&self) -> Box<dyn Storage> {
-        Box::new(SqliteStorage::open(&self.path(), Durability::None).expect("it opens"))
+        Box::new(SqliteStorage::open(&self.path(), Durability::None).expect("the file opens"))
     }
 
     fn reader(&self) -> Box<dyn StorageReader> {
-        Box::new(SqliteStorageReader::open(&self.path()).expect("it opens"))
+        Box::new(SqliteStorageReader::open(&self.path()).expect("the file opens"))
     }
 }
 
@@ -31,7 +31,7 @@ muster_store::storage_conformance!(fresh);
 #[test]
 fn the_controllers_file_is_not_taken_for_it() {
     let file = fresh();
-    drop(muster_store::SqliteStore::open(file.path(), Durability::None).expect("it opens"));
+    drop(muster_store::SqliteStore::open(file.path(), Durability::None).expect("the file opens"));
     let refused = SqliteStorage::open(&file.path(), Durability::None).map(drop);
     assert!(matches!(refused, Err(muster_store::StoreError::NotOurs { .. })), "{refused:?}");
 }

@@ -1,4 +1,4 @@
-//! Whom a line is for, found out once per job, principal and set of tags: a line itself costs a look-up.
+//! Finds the group of a line, once per job, principal and set of tags, so that a line itself costs only a look-up.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::StoreError;
 use crate::sqlite::doc;
 use crate::sqlite::fault::Doing;
 
-/// The number of a group. Numbers are given out as groups come up.
+/// The number of a group, in the order in which groups are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group(pub(super) usize);
 
@@ -19,19 +19,19 @@ pub(super) struct Groups<'a> {
     path: &'a Path,
     numbers: BTreeMap<Box<str>, Group>,
     principals: BTreeMap<u64, Group>,
-    /// Jobs that have not the tag are kept as such.
+    /// Jobs without the tag are stored as such.
     jobs: BTreeMap<u64, Option<Group>>,
     /// Sweeps submit the same specification many times.
     specs: BTreeMap<u64, Option<Group>>,
-    /// By the text of all tags, of which there are as many as clusters have had.
+    /// By the text of all tags; there are only as many as the clusters have had.
     tags: BTreeMap<Box<str>, Group>,
 }
 
 type Tags = BTreeMap<Box<str>, Box<str>>;
 
 impl<'a> Groups<'a> {
-    /// Where nobody is served, or nothing has the tag.
-    pub(super) const NOBODY: Group = Group(0);
+    /// For time that served no principal, or without the tag.
+    pub(super) const UNGROUPED: Group = Group(0);
 
     pub(super) fn new(connection: &'a Connection, path: &'a Path) -> Groups<'a> {
         Groups {
@@ -64,7 +64,7 @@ impl<'a> Groups<'a> {
         }
         let sql = "SELECT doc FROM principals WHERE id = ?1";
         let found: Option<Named> = doc::one(self.connection, self.path, sql, (principal,))?;
-        let group = found.map_or(Self::NOBODY, |found| self.named(&found.name));
+        let group = found.map_or(Self::UNGROUPED, |found| self.named(&found.name));
         self.principals.insert(principal, group);
         Ok(group)
     }
@@ -80,12 +80,12 @@ impl<'a> Groups<'a> {
         {
             return Ok(group);
         }
-        let Some(text) = cluster_tags else { return Ok(Self::NOBODY) };
+        let Some(text) = cluster_tags else { return Ok(Self::UNGROUPED) };
         if let Some(known) = self.tags.get(text) {
             return Ok(*known);
         }
         let tags: Tags = serde_json::from_str(text).map_err(|why| doc::damaged(self.path, &why))?;
-        let group = tags.get(key).map_or(Self::NOBODY, |value| self.named(value));
+        let group = tags.get(key).map_or(Self::UNGROUPED, |value| self.named(value));
         self.tags.insert(text.into(), group);
         Ok(group)
     }
@@ -94,7 +94,7 @@ impl<'a> Groups<'a> {
         if let Some(known) = self.jobs.get(&job) {
             return Ok(*known);
         }
-        // What is written on it now, what it was submitted with, or what was on it when it was deleted.
+        // The job's current tags, those that it was submitted with, or those that it had when it was deleted.
         let sql =
             "SELECT s.number, j.metadata ->> '$.tags' FROM jobs j JOIN specs s ON s.hash = j.spec
                    WHERE j.id = ?1 UNION ALL SELECT NULL, tags FROM gone_job_tags WHERE job = ?1";
@@ -133,9 +133,9 @@ impl<'a> Groups<'a> {
         Ok(group)
     }
 
-    /// Every group and its name, in the order of the names.
+    /// Every group and its name, sorted by name.
     pub(super) fn into_sorted_names(self) -> impl Iterator<Item = (Group, Option<Box<str>>)> {
         let named = self.numbers.into_iter().map(|(name, group)| (group, Some(name)));
-        std::iter::once((Self::NOBODY, None)).chain(named)
+        std::iter::once((Self::UNGROUPED, None)).chain(named)
     }
 }

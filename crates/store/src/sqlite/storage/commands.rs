@@ -1,5 +1,5 @@
-//! Orders, one after the other, inside one transaction. Each looks first and writes only when nothing can refuse it any
-//! more, so a refused one leaves no half.
+//! Applies commands one after the other in one transaction. Each checks first and writes only when it can no longer be
+//! refused, so a refused command leaves nothing half done.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) struct CommandRunner<'t> {
     path: &'t Path,
     now: Wall,
     last_tag: u64,
-    /// The last tag before these orders.
+    /// The last tag before these commands.
     first_tag: u64,
 }
 
@@ -42,7 +42,7 @@ impl<'t> CommandRunner<'t> {
         Ok(CommandRunner { connection, path, now, last_tag, first_tag: last_tag })
     }
 
-    /// The last tag is the batch's revision, so a batch takes one even if it gives none to a blob.
+    /// The last tag is the revision of the batch, so a batch takes one even if it assigns none to a blob.
     pub(super) fn finish(mut self) -> Result<Revision, StoreError> {
         if self.last_tag == self.first_tag {
             self.next_tag();
@@ -116,7 +116,7 @@ impl<'t> CommandRunner<'t> {
         Tag(self.last_tag)
     }
 
-    /// What a refused order brought is on disk already, and nobody names it.
+    /// The files of a refused command are already on disk, but nothing references them.
     fn unless_refused<T>(
         &mut self,
         at: &BlobRef,
@@ -154,7 +154,7 @@ impl<'t> CommandRunner<'t> {
         super::blob(self.connection, self.path, at.container, &at.name)
     }
 
-    /// For what makes a blob or replaces one: the one that is there.
+    /// Checks a command that creates or replaces a blob, and returns the existing one.
     fn may_write(
         &self,
         at: &BlobRef,
@@ -177,7 +177,7 @@ impl<'t> CommandRunner<'t> {
         })
     }
 
-    /// For what changes a blob that must be there.
+    /// Checks a command that changes a blob, which must exist.
     fn present(
         &self,
         at: &BlobRef,
@@ -243,7 +243,7 @@ impl<'t> CommandRunner<'t> {
         Ok(Ok(Done::Nothing))
     }
 
-    /// Puts these files in the place of what the blob was made of.
+    /// Replaces the files of the blob with these.
     fn write(
         &mut self,
         at: &BlobRef,
@@ -281,7 +281,7 @@ impl<'t> CommandRunner<'t> {
             )?;
             starts += segment.bytes;
         }
-        // What waited for this blob is in it now, or never will be.
+        // The blocks that were staged for this blob are now part of it, or never will be.
         self.drop_staged("container = ?1 AND name = ?2", (at.container.0, at.name.as_bytes()))?;
         Ok(Ok(Done::Blob { tag, changed }))
     }
@@ -312,7 +312,7 @@ impl<'t> CommandRunner<'t> {
         if !self.has_container(at)? {
             return Ok(Err(Refusal::NoContainer));
         }
-        // Counted no further than it matters.
+        // Counted no further than necessary.
         let sql = "SELECT count(*) FROM (SELECT 1 FROM staged
                    WHERE container = ?1 AND name = ?2 LIMIT ?3)";
         let mut statement = self.connection.prepare_cached(sql).doing(DOING, self.path)?;
@@ -348,7 +348,7 @@ impl<'t> CommandRunner<'t> {
         Ok(Ok(Done::Nothing))
     }
 
-    /// Whether all of them are there, and still the files that they were.
+    /// Whether all blocks exist and are still the same files.
     fn has_blocks(
         &self,
         at: &BlobRef,
@@ -417,7 +417,7 @@ impl<'t> CommandRunner<'t> {
                     false => at(folder, format!("{}/{name}", folder.name)),
                 };
                 let before = self.look(&at)?;
-                // Whoever reads it piece by piece goes by its tag.
+                // Readers of several parts rely on its tag, so it is only changed with the content.
                 if !self.is_same(before.as_ref(), segment)? {
                     self.write(&at, before, &[(None, *segment)], &About::default())?.ok();
                 }
@@ -426,7 +426,7 @@ impl<'t> CommandRunner<'t> {
         Ok(Ok(Done::Nothing))
     }
 
-    /// Whether a blob is just this file already.
+    /// Whether a blob already consists of just this file.
     fn is_same(&self, before: Option<&(u64, Blob)>, file: &BlobPart) -> Result<bool, StoreError> {
         let Some((id, blob)) = before else { return Ok(false) };
         if blob.bytes != file.bytes {
@@ -440,10 +440,10 @@ impl<'t> CommandRunner<'t> {
         Ok(found.unwrap_or(false))
     }
 
-    /// Removes what is below a folder and is not to stay.
+    /// Deletes the blobs below a folder that are not to be kept.
     fn clear(&self, folder: &Folder) -> Result<(), StoreError> {
         let stays: BTreeSet<&[u8]> = folder.files.iter().map(|(name, _)| name.as_bytes()).collect();
-        // '0' is the character behind '/'.
+        // '0' is the character after '/'.
         let (from, to) = (format!("{}/", folder.name), format!("{}0", folder.name));
         let sql = "SELECT id, name FROM blobs WHERE container = ?1 AND name >= ?2 AND name < ?3";
         let params = (doc::key(folder.container.0), from.as_bytes(), to.as_bytes());

@@ -1,5 +1,5 @@
-//! What a blob is made of, and lists of blobs. A list is a walk along the names: whatever a delimiter puts together is
-//! stepped over, so that a page costs what is on it.
+//! The files of a blob, and lists of blobs. A list walks along the names and skips the groups that a delimiter forms,
+//! so that the cost of a page depends on its length only.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ use crate::storage::{
     Stored,
 };
 
-/// Greater than every byte of UTF-8: after it comes what does not begin so.
+/// Greater than every byte of UTF-8: it sorts after all names with the same prefix.
 const AFTER_ALL: u8 = 0xff;
-/// Rows that are fetched for one entry or more. With a delimiter many may be stepped over.
+/// Rows that are fetched at a time. With a delimiter, many of them may be skipped.
 const ROWS_AT_ONCE: usize = 128;
 
 pub(super) fn content(
@@ -52,11 +52,11 @@ pub(super) fn list(
 ) -> Result<Listing, StoreError> {
     let prefix = query.prefix.as_bytes();
     let upper = [prefix, &[AFTER_ALL]].concat();
-    // Names from here on, this one not: nothing sorts before the prefix itself but what is shorter.
+    // Names after this one. Only shorter names sort before the prefix itself.
     let mut after = query.after.clone().filter(|after| after.as_slice() >= prefix);
     let mut items: Vec<Listed> = Vec::new();
     let delimiter = query.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty());
-    // One more than asked for says that there is more.
+    // One more row than requested shows whether there is another page.
     let wanted = query.limit.saturating_add(1);
     let mut marks: Vec<Vec<u8>> = Vec::new();
     'walk: while items.len() < wanted {
@@ -80,7 +80,7 @@ pub(super) fn list(
                     let skip = [group.as_bytes(), &[AFTER_ALL]].concat();
                     items.push(Listed::Prefix(group.into()));
                     marks.push(skip.clone());
-                    // Everything else that begins so is on the list now.
+                    // Skip all other names with the same beginning.
                     after = Some(skip);
                     continue 'walk;
                 }
@@ -126,7 +126,7 @@ pub(super) fn blocks(
     Ok(Blocks { blob: blob.map(|(_, blob)| blob), committed, uncommitted })
 }
 
-/// Each file counts once, however many blobs are made of it.
+/// Each file counts once, however many blobs it is part of.
 pub(super) fn stored(
     connection: &Connection,
     path: &Path,
@@ -145,7 +145,7 @@ pub(super) fn stored(
     Ok(Stored { blob_bytes, uncommitted_bytes })
 }
 
-/// The file of one block of a blob, whose row has this number if there is one.
+/// The file of one block of a blob. `blob` is the id of its row, if there is one.
 pub(super) fn block(
     connection: &Connection,
     path: &Path,

@@ -1,4 +1,4 @@
-//! What became of code, which had a table of its own.
+//! The upgrade of code assets, which had a table of their own.
 
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{AssetKind, AssetSpec};
@@ -13,7 +13,7 @@ use crate::{Archived, Reader};
 fn code_of_an_older_file_is_an_asset() {
     let scratch = Scratch::new();
     let path = scratch.path();
-    let mut connection = Connection::open(&path).expect("it opens");
+    let mut connection = Connection::open(&path).expect("the file opens");
     schema::migrate(&mut connection, &path, &Schema { steps: &STEPS[..7], ..MAIN })
         .expect("an older file");
     let code = |version: &str, at: u64| {
@@ -31,8 +31,9 @@ fn code_of_an_older_file_is_an_asset() {
     drop(connection);
 
     let mut reader = scratch.open().reader().expect("a reader");
-    let found = reader.asset(WorkspaceId(7), AssetKind::Code, "ABC", "1").expect("it reads");
-    let found = found.expect("it is there");
+    let found =
+        reader.asset(WorkspaceId(7), AssetKind::Code, "ABC", "1").expect("rows can be read");
+    let found = found.expect("the row exists");
     let about = AssetSpec {
         description: None,
         tags: [("a".to_owned(), "b".to_owned())].into_iter().collect(),
@@ -46,11 +47,12 @@ fn code_of_an_older_file_is_an_asset() {
     assert_eq!((found.created_at, found.changed_at, found.is_archived), (Wall(6), Wall(6), false));
     assert_eq!(&*found.created_by.name, "Ada");
     let hashed = reader.assets_with_hash(WorkspaceId(7), AssetKind::Code, "66");
-    assert_eq!(hashed.expect("it reads").len(), 2);
-    let name = reader.asset_container(WorkspaceId(7), AssetKind::Code, "abc").expect("it reads");
-    let name = name.expect("it is there");
+    assert_eq!(hashed.expect("rows can be read").len(), 2);
+    let name =
+        reader.asset_container(WorkspaceId(7), AssetKind::Code, "abc").expect("rows can be read");
+    let name = name.expect("the row exists");
     assert_eq!((name.container.versions, name.container.next_version()), (2, 13));
     assert_eq!(name.latest.map(|latest| latest.version), Some("1".into()), "the newest");
     let listed = reader.asset_containers(WorkspaceId(7), AssetKind::Code, Archived::Both, None, 9);
-    assert_eq!(listed.expect("it reads").items, [], "nobody named it");
+    assert_eq!(listed.expect("rows can be read").items, [], "the asset is anonymous");
 }

@@ -1,4 +1,5 @@
-//! What a commit costs does not depend on what exists. Counted in steps of SQLite's machine, so the same on any computer.
+//! The cost of a commit does not depend on the size of the store. It is counted in steps of SQLite's virtual machine,
+//! so it is the same on any computer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +12,7 @@ use muster_core::{ClusterPatch, Input, JobRequest, Settings, World, step};
 use super::Scratch;
 use crate::{SqliteStore, Store, look_up};
 
-/// The store and the core as the writer has them.
+/// The store and the core as the writer uses them.
 struct Stage {
     store: SqliteStore,
     world: World,
@@ -33,7 +34,7 @@ impl Stage {
         let now = Now { elapsed: Elapsed(1), wall: Wall(1_750_000_000_000_000) };
         let epoch = store.claim(now.wall.0 / 1_000).expect("claimed");
         let catalogue = Arc::new(Catalogue::builtin());
-        let rows = store.load().expect("it loads");
+        let rows = store.load().expect("rows can be loaded");
         let world = World::rebuild(rows, epoch, Settings::default(), catalogue, now);
         let steps = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&steps);
@@ -45,7 +46,7 @@ impl Stage {
         Stage { store, world, now, steps }
     }
 
-    /// Gives back what it cost.
+    /// Returns the cost.
     fn ask(&mut self, tenant: &str, inputs: Vec<Input>) -> u64 {
         let before = self.steps.load(Relaxed);
         self.now.wall = self.now.wall + Span::seconds(1);
@@ -65,7 +66,7 @@ impl Stage {
         let inputs: Vec<Input> = inputs.into_iter().map(asked).map(known).collect();
         let output = step(&mut self.world, &inputs, self.now);
         assert!(output.answers.iter().all(Result::is_ok), "{:?}", output.answers);
-        self.store.commit(&output.changes, output.wall).expect("it commits");
+        self.store.commit(&output.changes, output.wall).expect("the commit succeeds");
         self.steps.load(Relaxed) - before
     }
 
@@ -94,7 +95,8 @@ impl Stage {
     }
 }
 
-/// Every noted deed read the whole activity log: with 35,000 jobs of one tenant another's submit took five times as long.
+/// Regression test: every record used to read the whole activity log, so with 35,000 jobs of one tenant, another's
+/// submission took five times as long.
 #[test]
 fn a_submit_costs_the_same_however_many_jobs_there_are() {
     let scratch = Scratch::new();
@@ -106,6 +108,6 @@ fn a_submit_costs_the_same_however_many_jobs_there_are() {
     let few = stage.submit("quiet", 1..2);
     stage.submit("noisy", 100..5_000);
     let many = stage.submit("quiet", 2..3);
-    assert!(few > 100, "it is counted: {few}");
+    assert!(few > 100, "steps are counted: {few}");
     assert!(many <= few + few / 10, "{few} steps with 100 jobs, {many} with 5,000");
 }

@@ -1,4 +1,4 @@
-//! The activity log under a hand that changes rows, and files from before there were resource groups.
+//! The activity log when rows are tampered with, and files from before there were resource groups.
 
 use muster_core::Change;
 use muster_core::model::{Activity, ActivityOutcome, ActivityRequest, Caller, Operation, Scope};
@@ -24,7 +24,7 @@ fn noted(number: u64) -> Change {
 }
 
 #[test]
-fn whoever_changes_the_activity_log_is_found_out() {
+fn a_changed_activity_log_is_detected() {
     let change = "UPDATE activity SET doc = replace(doc, 'eastus', 'westus') WHERE number = 3";
     let forge =
         "UPDATE activity SET doc = replace(doc, 'Ada', 'Bob'), digest = 'x' WHERE number = 3";
@@ -41,9 +41,12 @@ fn whoever_changes_the_activity_log_is_found_out() {
         let mut store = scratch.open();
         store.claim(1).expect("claimed");
         let all: Vec<Change> = (1..=6).map(noted).collect();
-        store.commit(&all, Wall(6)).expect("ours");
-        Connection::open(scratch.path()).expect("it opens").execute(sql, ()).expect("it runs");
-        let chain = store.reader().expect("a reader").verify_activity().expect("it reads");
+        store.commit(&all, Wall(6)).expect("the claim is valid");
+        Connection::open(scratch.path())
+            .expect("the file opens")
+            .execute(sql, ())
+            .expect("it runs");
+        let chain = store.reader().expect("a reader").verify_activity().expect("rows can be read");
         assert_eq!(chain.broken_at, broken_at, "{sql}");
     }
 }
@@ -52,7 +55,7 @@ fn whoever_changes_the_activity_log_is_found_out() {
 fn a_file_from_before_there_were_groups_gets_them() {
     let scratch = Scratch::new();
     let path = scratch.path();
-    let mut connection = Connection::open(&path).expect("it opens");
+    let mut connection = Connection::open(&path).expect("the file opens");
     schema::migrate(&mut connection, &path, &Schema { steps: &STEPS[..2], ..MAIN })
         .expect("an older file");
     let workspace = r#"{"id":7,"key":{"subscription":"S","resource_group":"Rg","name":"W"},
@@ -66,12 +69,14 @@ fn a_file_from_before_there_were_groups_gets_them() {
     drop(connection);
 
     let mut store = scratch.open();
-    let rows = store.load().expect("it reads");
+    let rows = store.load().expect("rows can be read");
     let [group] = rows.groups.as_slice() else { panic!("one group: {:?}", rows.groups) };
     assert_eq!((&*group.subscription, &*group.name, &*group.location), ("S", "Rg", "eastus"));
     assert_eq!(rows.workspaces[0].about, Default::default());
     let mut reader = store.reader().expect("a reader");
-    let found: Operation =
-        reader.operation(muster_core::ids::OperationId(9)).expect("it reads").expect("it is there");
+    let found: Operation = reader
+        .operation(muster_core::ids::OperationId(9))
+        .expect("rows can be read")
+        .expect("the row exists");
     assert_eq!(found.scope, Scope::workspace(&rows.workspaces[0].key));
 }

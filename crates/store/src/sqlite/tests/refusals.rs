@@ -1,4 +1,4 @@
-//! A file that is not for us is refused in words, and stays as it is to the last byte.
+//! A file that is not ours is refused with a clear message, and is not changed by a single byte.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +13,13 @@ use crate::{Checker, Durability, SqliteReader, SqliteStorage, SqliteStore, Store
 
 const KNOWN: u32 = MAIN.known();
 
-/// All data in the folder. The shared memory and an empty log are none: SQLite makes them for itself.
+/// All data in the folder. The shared memory and an empty log are not data: SQLite creates them for itself.
 fn contents(scratch: &Scratch) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(scratch.0.path()).expect("a folder");
     let files = entries.map(|entry| {
         let entry = entry.expect("a file");
         let name = entry.file_name().into_string().expect("a name");
-        (name, fs::read(entry.path()).expect("it reads"))
+        (name, fs::read(entry.path()).expect("rows can be read"))
     });
     let is_data = |name: &str, bytes: &[u8]| match name.rsplit_once('-') {
         Some((_, "shm")) => false,
@@ -39,7 +39,7 @@ fn assert_unchanged(scratch: &Scratch, before: &BTreeMap<String, Vec<u8>>) {
     assert!(after == *before, "it was changed");
 }
 
-/// Both ways in are closed, twice, and leave no trace.
+/// Both ways of opening fail, twice, and leave no trace.
 #[track_caller]
 fn refused(scratch: &Scratch, is_right: impl Fn(&StoreError) -> bool) {
     refused_to_writers(scratch, &is_right);
@@ -50,7 +50,7 @@ fn refused(scratch: &Scratch, is_right: impl Fn(&StoreError) -> bool) {
     refused_to_writers(scratch, &is_right);
 }
 
-/// Readers do not look through the whole file: they come after a writer that did.
+/// Readers do not check the whole file, because a writer has already done so.
 #[track_caller]
 fn refused_to_writers(scratch: &Scratch, is_right: impl Fn(&StoreError) -> bool) {
     let before = contents(scratch);
@@ -85,7 +85,7 @@ fn garbage_is_refused() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn a_path_that_is_not_a_file_is_refused() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path()).expect("a folder");
     let refused = SqliteStore::open(scratch.path(), Durability::Disk).map(|_| ());
@@ -106,7 +106,7 @@ fn another_programs_database_is_refused() {
         "PRAGMA application_id = -1; PRAGMA user_version = -1; CREATE TABLE theirs (a)",
     ] {
         let scratch = Scratch::new();
-        let connection = Connection::open(scratch.path()).expect("it opens");
+        let connection = Connection::open(scratch.path()).expect("the file opens");
         connection.execute_batch(sql).expect("done");
         drop(connection);
         refused(&scratch, is_not_ours);
@@ -121,11 +121,11 @@ fn another_programs_database_is_refused() {
 fn a_newer_file_is_refused() {
     let newer = format!("PRAGMA user_version = {}; CREATE TABLE later (a)", KNOWN + 1);
     let scratch = Scratch::filled(3);
-    let connection = Connection::open(scratch.path()).expect("it opens");
+    let connection = Connection::open(scratch.path()).expect("the file opens");
     connection.execute_batch(&newer).expect("done");
     drop(connection);
     refused(&scratch, is_too_new);
-    // The newer version was killed just after its migration: only the log knows.
+    // The newer version was killed just after its migration, so only the log has it.
     let scratch = Scratch::filled(3);
     scratch.killed(|connection| connection.execute_batch(&newer).expect("done"));
     refused(&scratch, is_too_new);
@@ -133,7 +133,7 @@ fn a_newer_file_is_refused() {
 
 #[test]
 fn a_cut_off_file_is_refused() {
-    let whole = fs::read(Scratch::filled(200).path()).expect("it reads");
+    let whole = fs::read(Scratch::filled(200).path()).expect("rows can be read");
     assert!(whole.len() > 20 * 4_096, "{}", whole.len());
     for length in [100, 511, 512, 4_095, 4_096, 4_097, 20_000, whole.len() - 4_096, whole.len() - 1]
     {
@@ -151,15 +151,15 @@ fn an_emptied_file_with_a_log_is_refused() {
     refused(&scratch, is_damaged);
 }
 
-/// Overwrites one page after the other, as a bad disk would.
+/// Overwrites one page after the other, as a failing disk would.
 #[test]
 fn a_page_that_went_bad_is_found() {
     let scratch = Scratch::filled(200);
-    let whole = fs::read(scratch.path()).expect("it reads");
+    let whole = fs::read(scratch.path()).expect("rows can be read");
     let mut chance = Chance(2);
     for page in 0..whole.len() / 4_096 {
         let mut bytes = whole.clone();
-        // The rest of the first page's header is what makes it a database at all.
+        // The rest of the first page's header is what makes the file a database at all.
         let start = page * 4_096 + if page == 0 { 100 } else { 0 };
         for byte in &mut bytes[start..(page + 1) * 4_096] {
             *byte = chance.below(256) as u8;
@@ -171,7 +171,7 @@ fn a_page_that_went_bad_is_found() {
 }
 
 #[test]
-fn a_record_that_does_not_read_is_damage() {
+fn an_unreadable_record_is_damage() {
     let scratch = Scratch::new();
     let mut store = scratch.open();
     fill(&mut store, 2);
@@ -189,14 +189,14 @@ fn readers_wait_for_a_writer_to_make_or_migrate_the_file() {
     fs::write(scratch.path(), "").expect("written");
     let too_old = |reader| matches!(reader, Err(StoreError::TooOld { found: 0, known: KNOWN, .. }));
     assert!(too_old(SqliteReader::open(scratch.path())));
-    let connection = Connection::open(scratch.path()).expect("it opens");
-    connection.pragma_update(None, "application_id", APPLICATION_ID).expect("ours");
+    let connection = Connection::open(scratch.path()).expect("the file opens");
+    connection.pragma_update(None, "application_id", APPLICATION_ID).expect("the claim is valid");
     drop(connection);
     assert!(too_old(SqliteReader::open(scratch.path())));
 }
 
 #[test]
-fn what_cannot_be_opened_says_so() {
+fn an_unopenable_file_gives_a_clear_error() {
     let scratch = Scratch::new();
     let nowhere = scratch.0.path().join("no/such/folder/muster.db");
     let refused = SqliteStore::open(&nowhere, Durability::Disk).map(|_| ());
@@ -214,7 +214,7 @@ fn a_file_that_may_not_be_written_is_refused() {
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o400)).expect("set");
     let may_write = fs::OpenOptions::new().write(true).open(scratch.path()).is_ok();
     let opened = SqliteStore::open(scratch.path(), Durability::Disk).map(|_| ());
-    // For root every file may be written.
+    // Root may write every file.
     let is_right = matches!(opened, Err(StoreError::CannotOpen { .. })) != may_write;
     assert!(is_right, "{opened:?}");
     assert!(!companion(&scratch.path(), "-journal").exists());
@@ -227,7 +227,7 @@ fn messages_say_what_and_what_next() {
     assert_eq!(
         too_new.to_string(),
         "/var/lib/muster/muster.db was written by a newer version of muster (its format is 9, this \
-         one knows up to 1); it was left as it is: use the newer version, or a backup from before \
+         one knows up to 1); it was not changed: use the newer version, or a backup from before \
          the upgrade"
     );
     let full = StoreError::Full { doing: "committing", path };
@@ -238,11 +238,11 @@ fn messages_say_what_and_what_next() {
     );
 }
 
-/// A large file opens at once; its damage is found by whoever looks later, and until then nothing is written.
+/// A large file opens at once; its damage is found by a later check, and until then nothing is written.
 #[test]
-fn a_large_file_is_looked_at_later() {
+fn a_large_file_is_checked_later() {
     let scratch = Scratch::filled(1);
-    let connection = Connection::open(scratch.path()).expect("it opens");
+    let connection = Connection::open(scratch.path()).expect("the file opens");
     connection
         .execute_batch(
             "CREATE TABLE filler (data); \
@@ -251,22 +251,24 @@ fn a_large_file_is_looked_at_later() {
         )
         .expect("it is large now");
     drop(connection);
-    let open = || SqliteStore::open_existing(scratch.path(), Durability::None).expect("it opens");
-    let check = || Checker::of_store(&scratch.path()).expect("it opens").check();
+    let open =
+        || SqliteStore::open_existing(scratch.path(), Durability::None).expect("the file opens");
+    let check = || Checker::of_store(&scratch.path()).expect("the file opens").check();
     let (mut store, is_left) = open();
     assert!(is_left);
     check().expect("it is whole");
-    assert_eq!(store.last_claim().expect("it reads"), 1);
+    assert_eq!(store.last_claim().expect("rows can be read"), 1);
     drop(store);
-    // The root of a table that nobody needs to start.
+    // The root page of a table that is not needed at start.
     let page: u64 = {
-        let connection = Connection::open(scratch.path()).expect("it opens");
+        let connection = Connection::open(scratch.path()).expect("the file opens");
         let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'ledger_by_end'";
-        connection.query_row(sql, (), |row| row.get(0)).expect("it is there")
+        connection.query_row(sql, (), |row| row.get(0)).expect("the row exists")
     };
-    // Killed, so that there is something in the log to move into the file.
+    // Killed, so that the log has something to move into the file.
     scratch.killed(|connection| connection.execute_batch("DELETE FROM principals").expect("done"));
-    let file = std::fs::OpenOptions::new().write(true).open(scratch.path()).expect("it opens");
+    let file =
+        std::fs::OpenOptions::new().write(true).open(scratch.path()).expect("the file opens");
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 64], (page - 1) * 4096)
         .expect("written");
     drop(file);
@@ -281,7 +283,7 @@ fn a_large_file_is_looked_at_later() {
 }
 
 #[test]
-fn what_must_be_there_is_not_made_anew() {
+fn a_missing_file_that_must_exist_is_not_created() {
     let scratch = Scratch::new();
     let open = |path: PathBuf| SqliteStore::open_existing(path, Durability::None).map(|_| ());
     let is_missing = |why: &_| matches!(why, Err(StoreError::Missing { .. }));
@@ -291,5 +293,5 @@ fn what_must_be_there_is_not_made_anew() {
     assert!(is_missing(&open(scratch.path())));
     let storage = SqliteStorage::open_existing(&scratch.path(), Durability::None).map(|_| ());
     assert!(is_missing(&storage));
-    assert_eq!(fs::read(scratch.path()).expect("it is there"), b"");
+    assert_eq!(fs::read(scratch.path()).expect("the row exists"), b"");
 }

@@ -1,4 +1,4 @@
-//! What the writer writes: the same for the same number, so that the test knows what must be there.
+//! The batches of the writer. They are the same for the same number, so that the test knows what must be there.
 
 use muster_core::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{CancelReason, Job, JobEvent, JobSpec, JobState, Principal, SpecHash};
@@ -6,10 +6,10 @@ use muster_core::time::Wall;
 use muster_core::{Change, Effect, EffectKind, WorldRows};
 use muster_store::conformance::Chance;
 
-/// Ids of one batch stay clear of the next one's.
+/// Keeps the ids of one batch apart from those of the next.
 const IDS_PER_BATCH: u64 = 1_000;
 
-/// New rows, changed rows and deleted rows; mostly small, at times larger than the log's whole limit.
+/// New rows, changed rows and deleted rows; mostly small, at times larger than the whole limit of the log.
 pub fn batch(number: u64) -> impl Iterator<Item = Change> {
     let id = number * IDS_PER_BATCH;
     let jobs = jobs_in(number);
@@ -25,7 +25,7 @@ pub fn batch(number: u64) -> impl Iterator<Item = Change> {
         let (job, spec) = job(number, place);
         Change::JobSubmitted { job: job.into(), spec: spec.into() }
     });
-    // Half of the last batch's jobs end, and its effect is done.
+    // Half of the jobs of the last batch end, and its effect is done.
     let before = number.checked_sub(1).filter(|before| *before > 0);
     let ended = before.into_iter().flat_map(|before| {
         (0..jobs_in(before) / 2).map(move |place| {
@@ -76,7 +76,7 @@ fn job(number: u64, place: u64) -> (Job, JobSpec) {
     (job, spec)
 }
 
-/// How many batches make so many changes, if whole ones do.
+/// The number of batches that make this many changes, if they are complete ones.
 pub fn batches_up_to(changes: u64) -> Option<u64> {
     let (mut total, mut number) = (0, 0);
     while total < changes {
@@ -86,7 +86,7 @@ pub fn batches_up_to(changes: u64) -> Option<u64> {
     (total == changes).then_some(number)
 }
 
-/// The rows that so many batches leave.
+/// The rows that this many batches leave.
 pub fn expected(batches: u64) -> WorldRows {
     let mut rows = WorldRows { last_wall: Wall(batches), ..WorldRows::default() };
     for change in (1..=batches).flat_map(batch) {
