@@ -89,8 +89,8 @@ OF_WORKSPACE = [
     ("PUT", "/providers/Muster.Jobs/trees/none", None, RUN),
     ("PUT", "/providers/Muster.Jobs/blobs/none", None, RUN),
     ("GET", "/providers/Muster.Why/computes/none", None, READ),
-    ("GET", "/providers/Muster.Environments/standIns", None, READ),
-    ("GET", "/providers/Muster.Environments/standIns/none", None, READ),
+    ("GET", "/providers/Muster.Environments/substitutes", None, READ),
+    ("GET", "/providers/Muster.Environments/substitutes/none", None, READ),
     ("GET", "/providers/Muster.Environments/environments/none/versions/1/buildLog", None, READ),
     ("GET", "/providers/Muster.PostMortem/computes/none/nodes", None, READ),
     ("GET", "/providers/Muster.PostMortem/computes/none/nodes/none", None, READ),
@@ -165,7 +165,7 @@ ABOVE = [
     ("POST", f"{HOSTS}/another/drain", None, False),
     ("POST", f"{HOSTS}/another/giveUp", None, False),
     ("POST", "/providers/Muster.Hosts/token", {}, False),
-    ("POST", "/providers/Muster.Storage/sweep", {}, False),
+    ("POST", "/providers/Muster.Storage/collectGarbage", {}, False),
 ]
 # For everybody with a token, or even without one.
 FOR_ALL = [

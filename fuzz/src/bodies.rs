@@ -153,7 +153,7 @@ pub fn group(data: &[u8]) {
         assert_eq!(read, wanted);
         let (subscription, name) = ("s".into(), "other".into());
         let put = GovernanceRequest::PutGroup { subscription, name, wanted };
-        Stage::running().say(Input::ChangeEstate(Box::new(put)));
+        Stage::running().say(Input::ChangeGovernance(Box::new(put)));
     }
 }
 

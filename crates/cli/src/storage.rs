@@ -46,7 +46,7 @@ pub async fn run(command: Command) -> CliResult {
     let client = Client::connect(args.place.find()?).await?;
     let (grace_seconds, block_seconds) = (args.grace_seconds, args.block_seconds);
     let body = to_json(&GarbageRequest { dry_run: args.dry_run, grace_seconds, block_seconds });
-    let route = Route::Storage(StorageRoute::StorageSweep);
+    let route = Route::Storage(StorageRoute::CollectGarbage);
     let swept: Collected = client.post_body(&route, body).await?.document()?;
     args.print.show(&swept, || {
         let [files, bytes, kept] = [swept.files, swept.bytes, swept.kept].map(|it| it.to_string());

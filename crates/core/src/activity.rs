@@ -46,7 +46,7 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         }
         Input::SetQuota { scope, .. } => quota(world, scope),
         Input::ChangeAccess(request) => access(world, request),
-        Input::ChangeEstate(request) => governance(world, request),
+        Input::ChangeGovernance(request) => governance(world, request),
         Input::ChangeHosts(request) => host(world, request),
         // A job's own rows record who submitted it and how it ended,
         Input::SubmitJob(_) | Input::CheckJob(_) | Input::CancelJob { .. } | Input::EditJob(_) => {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Host, HostName, HostState, JoinTicket, KeyDigest, Scope};
+use crate::model::{Host, HostName, HostState, JoinTokenRecord, KeyDigest, Scope};
 
 /// All hosts and join tokens. World holds them; the server reads a copy, renewed after every commit that changes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hosts {
     hosts: BTreeMap<HostName, Arc<Host>>,
-    tickets: BTreeMap<KeyDigest, JoinTicket>,
+    tickets: BTreeMap<KeyDigest, JoinTokenRecord>,
     /// The hosts by the scope of the clusters whose nodes they take.
     by_intent: BTreeMap<Scope, BTreeSet<HostName>>,
     /// Hosts that are not open.
@@ -22,7 +22,7 @@ pub struct Hosts {
 pub enum HostChange {
     Host(Arc<Host>),
     HostGone(HostName),
-    Ticket(JoinTicket),
+    Ticket(JoinTokenRecord),
     TicketGone(KeyDigest),
 }
 
@@ -94,11 +94,11 @@ impl Hosts {
         self.hosts.values()
     }
 
-    pub fn ticket(&self, digest: &KeyDigest) -> Option<&JoinTicket> {
+    pub fn ticket(&self, digest: &KeyDigest) -> Option<&JoinTokenRecord> {
         self.tickets.get(digest)
     }
 
-    pub fn tickets(&self) -> impl ExactSizeIterator<Item = &JoinTicket> {
+    pub fn tickets(&self) -> impl ExactSizeIterator<Item = &JoinTokenRecord> {
         self.tickets.values()
     }
 

@@ -8,10 +8,10 @@ use crate::ids::{EffectId, Epoch, OperationId};
 use crate::model::{
     Activity, ActivityRequest, AdminAccount, Asset, AssetContainer, AssetKind, AssetSpec, Caller,
     Capacity, Cluster, ComputeKind, ContainerSpec, Datastore, DatastoreSpec, Deployment, Host,
-    HostName, HostState, Identity, Job, JobMetadata, JobSpec, JoinTicket, KeyDigest, LeftOut, Lock,
-    LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record, RemoteLogin,
-    ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User, UserKind,
-    Workspace, WorkspaceKey,
+    HostName, HostState, Identity, Job, JobMetadata, JobSpec, JoinTokenRecord, KeyDigest, LeftOut,
+    Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record,
+    RemoteLogin, ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User,
+    UserKind, Workspace, WorkspaceKey,
 };
 use crate::time::Span;
 
@@ -104,7 +104,7 @@ pub enum Input {
     /// Changes users, keys and roles.
     ChangeAccess(Box<AccessRequest>),
     /// Changes resource groups and locks.
-    ChangeEstate(Box<GovernanceRequest>),
+    ChangeGovernance(Box<GovernanceRequest>),
     /// Changes hosts and join tokens.
     ChangeHosts(Box<HostRequest>),
     /// Deploys a template, or only checks what that would do.
@@ -485,7 +485,7 @@ pub enum Reply {
         is_new: bool,
     },
     Host(Arc<Host>),
-    Ticket(JoinTicket),
+    Ticket(JoinTokenRecord),
     Deployment(Box<Deployment>),
     Datastore(Box<Datastore>),
     /// The asset as it is now.

@@ -161,7 +161,7 @@ pub fn is_taken_on_reserve(input: &Input) -> bool {
             AccessRequest::DeleteUser { .. } | AccessRequest::RemoveRole { .. } => true,
             AccessRequest::CreateUser(_) | AccessRequest::AssignRole(_) => false,
         },
-        Input::ChangeEstate(request) => match **request {
+        Input::ChangeGovernance(request) => match **request {
             GovernanceRequest::DeleteGroup { .. } | GovernanceRequest::DeleteLock { .. } => true,
             GovernanceRequest::PutGroup { .. } | GovernanceRequest::PutLock(_) => false,
         },

@@ -137,7 +137,7 @@ pub(crate) fn take_in(tx: &mut Transaction<'_>, input: &Input) -> InputResult {
         }
         Input::SetQuota { scope, limits } => requests::quota::set(tx, scope, limits),
         Input::ChangeAccess(request) => requests::access::change(tx, request),
-        Input::ChangeEstate(request) => requests::governance::change(tx, request),
+        Input::ChangeGovernance(request) => requests::governance::change(tx, request),
         Input::ChangeHosts(request) => requests::host::change(tx, request),
         Input::Deploy(request) => requests::deployment::deploy(tx, request),
         Input::DeleteDeployment { group, name } => requests::deployment::delete(tx, group, name),

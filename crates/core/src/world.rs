@@ -34,7 +34,7 @@ use crate::ids::{
 };
 use crate::lease;
 use crate::model::{
-    Account, Cluster, ClusterPhase, DefaultLimits, Host, Job, JobPhase, JobState, JoinTicket,
+    Account, Cluster, ClusterPhase, DefaultLimits, Host, Job, JobPhase, JobState, JoinTokenRecord,
     Lifecycle, Lock, Node, NodePhase, Principal, Quota, ResourceGroup, RoleAssignment, User,
     Workspace,
 };
@@ -115,7 +115,7 @@ pub struct WorldRows {
     pub groups: Vec<ResourceGroup>,
     pub locks: Vec<Lock>,
     pub hosts: Vec<Host>,
-    pub tickets: Vec<JoinTicket>,
+    pub tickets: Vec<JoinTokenRecord>,
     /// Only live jobs.
     pub jobs: Vec<Job>,
     pub effects: Vec<Effect>,

@@ -43,7 +43,7 @@ struct InFlight {
 
 /// The server does not know this host.
 #[derive(Debug)]
-pub(crate) struct Stranger;
+pub(crate) struct UnknownHost;
 
 impl Exchange {
     pub fn new(client: Client, card: Card, generation: u64) -> Exchange {
@@ -61,7 +61,7 @@ impl Exchange {
 
     /// Returns the next reply, and retries until there is one. May be dropped at any time: the next call continues
     /// where it was, unless there is news.
-    pub async fn answer(&mut self, report: &HostReport) -> Result<SyncAnswer, Stranger> {
+    pub async fn answer(&mut self, report: &HostReport) -> Result<SyncAnswer, UnknownHost> {
         if self.in_flight.as_ref().is_some_and(|in_flight| in_flight.report != *report) {
             self.in_flight = None;
         }
@@ -87,7 +87,7 @@ impl Exchange {
                     return Ok(answer);
                 }
                 Err(CallError::Refused { status: StatusCode::UNAUTHORIZED, .. }) => {
-                    return Err(Stranger);
+                    return Err(UnknownHost);
                 }
                 Err(error) => self.on_failure(&error),
             }

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::client::{Server, Tunnels};
 use crate::environments::Environments;
-use crate::exchange::{Exchange, Stranger};
+use crate::exchange::{Exchange, UnknownHost};
 use crate::host_files::{CA_BUNDLE, HostFiles, Membership, random};
 use crate::join::{Member, join};
 use crate::plan::{HostAction, actions};
@@ -66,7 +66,7 @@ pub async fn run(config: HostAgentConfig, say: impl Fn(&str)) -> Result<(), Host
         for note in announced::lacking(config.uv.as_deref(), &enforcement, may_go_out) {
             say(&format!("note: {note}"));
         }
-        let host_agent = Steward {
+        let host_agent = HostAgent {
             provider: Arc::new(provider),
             exchange: Exchange::new(client.clone(), card.clone(), random()?),
             files: &files,
@@ -110,7 +110,7 @@ enum End {
     NewTerms(Membership),
 }
 
-struct Steward<'a> {
+struct HostAgent<'a> {
     provider: Arc<SandboxProvider>,
     exchange: Exchange,
     files: &'a HostFiles,
@@ -140,7 +140,7 @@ struct Done {
     result: Result<(), String>,
 }
 
-impl Steward<'_> {
+impl HostAgent<'_> {
     async fn live(mut self, signals: &mut Signals, leaves: bool) -> Result<End, HostAgentError> {
         loop {
             // Without knowing what exists, no report is sent, because anything missing from it counts as deleted.
@@ -161,7 +161,7 @@ impl Steward<'_> {
                         return Ok(End::NewTerms(membership));
                     }
                     Ok(answer) => self.follow(answer),
-                    Err(Stranger) => {
+                    Err(UnknownHost) => {
                         self.end_nodes().await;
                         self.files.leave()?;
                         return Err(HostAgentError::Removed);

@@ -67,7 +67,7 @@ async fn first_ca(config: &HostAgentConfig) -> Result<String, HostAgentError> {
     let offered = patiently(async || offered_ca(&config.server).await).await?;
     match authority(&offered) {
         Some(found) if found == token.authority => Ok(offered),
-        _ => Err(HostAgentError::Stranger { server: config.server.to_string() }),
+        _ => Err(HostAgentError::UnknownHost { server: config.server.to_string() }),
     }
 }
 
@@ -78,7 +78,7 @@ async fn renewed_ca(files: &HostFiles, config: &HostAgentConfig) -> Result<Strin
     let trusted = authority(&known).ok_or_else(damaged)?;
     match offered_ca(&config.server).await {
         Ok(offered) if authority(&offered).as_ref() == Some(&trusted) => Ok(offered),
-        Ok(_) => Err(HostAgentError::Stranger { server: config.server.to_string() }),
+        Ok(_) => Err(HostAgentError::UnknownHost { server: config.server.to_string() }),
         Err(_) => Ok(known),
     }
 }

@@ -68,7 +68,7 @@ pub enum HostAgentError {
         "the server at {server} is not the one that the token is from: it has another certificate authority; check the \
          address, and if it is right, create a new token on that server"
     )]
-    Stranger { server: String },
+    UnknownHost { server: String },
     #[error("the server refuses this host: {message}")]
     Refused { message: String },
     #[error(

@@ -20,7 +20,7 @@ pub use muster_environments::store::{find_uv, missing_uv};
 use muster_environments::table::{self, BadTable, Listed, Table, curated_name};
 use muster_store::StoreError as RowsError;
 use muster_wire::ArmError;
-use muster_wire::environment::{BuildLog, StandIn};
+use muster_wire::environment::{BuildLog, Substitute};
 
 use crate::live::Live;
 use crate::pki::files::{self, FileError};
@@ -130,17 +130,17 @@ impl Service {
     }
 
     /// The substitute environments, in the order in which they are searched.
-    pub fn stand_ins(&self) -> impl Iterator<Item = StandIn> {
+    pub fn substitutes(&self) -> impl Iterator<Item = Substitute> {
         self.table.rows().map(shown)
     }
 
     /// The substitute for a curated environment, or a refusal with the nearest names.
-    pub fn stand_in(&self, name: &str) -> Result<StandIn, ArmError> {
+    pub fn substitute(&self, name: &str) -> Result<Substitute, ArmError> {
         let said = self.table.curated(name, name);
         let said = said.map_err(|why| ArmError::not_found("environment", why.to_string()))?;
         let row = self.table.curated_row(name).expect("the same rows were searched");
         let notes = said.notes.iter().map(|note| note.to_string()).collect();
-        Ok(StandIn { name: name.to_owned(), notes, ..shown(row) })
+        Ok(Substitute { name: name.to_owned(), notes, ..shown(row) })
     }
 
     /// How an environment was built, if it was. This does not build it.
@@ -200,10 +200,10 @@ pub fn python_note(recipe: &Recipe) -> Option<String> {
     note
 }
 
-fn shown(row: Listed<'_>) -> StandIn {
+fn shown(row: Listed<'_>) -> Substitute {
     let of = if row.is_image { "image" } else { "environment" };
     let recipe = row.recipe.map(|(_, recipe)| recipe);
-    StandIn {
+    Substitute {
         name: row.pattern.to_owned(),
         of: of.to_owned(),
         recipe: row.recipe.map(|(name, _)| name.to_owned()),
@@ -320,11 +320,11 @@ mod tests {
     fn substitutes_and_their_builds_are_shown() {
         let dir = tempfile::tempdir().unwrap();
         let service = service(None, dir.path()).unwrap();
-        assert!(service.stand_ins().any(|row| row.of == "image" && row.name == "*"));
-        let found = service.stand_in("sklearn-1.5").unwrap();
+        assert!(service.substitutes().any(|row| row.of == "image" && row.name == "*"));
+        let found = service.substitute("sklearn-1.5").unwrap();
         assert_eq!(found.recipe.as_deref(), Some("sklearn-1.5"));
         assert!(found.notes[0].contains("is used instead"), "{:?}", found.notes);
-        assert_eq!(service.stand_in("AzureML-sklern-1.5").unwrap_err().status, 404);
+        assert_eq!(service.substitute("AzureML-sklern-1.5").unwrap_err().status, 404);
         let plain = service.resolve_image("x", "python:3.11").unwrap();
         assert_eq!(service.build_log(&plain).state, "not needed");
         let conda = service.resolve_conda("x", "dependencies: [numpy]", None).unwrap();

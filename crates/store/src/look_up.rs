@@ -39,7 +39,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
         | Input::EvictNode { .. }
         | Input::SetQuota { .. }
         | Input::ChangeAccess(_)
-        | Input::ChangeEstate(_)
+        | Input::ChangeGovernance(_)
         | Input::ChangeHosts(_)
         | Input::Deploy(_)
         | Input::DeleteDeployment { .. }

@@ -62,7 +62,7 @@ pub fn operation(method: &str, route: &Route) -> Option<String> {
             StorageRoute::DatastoreSecrets { .. } => {
                 (ml("workspaces/datastores"), Some("listSecrets"))
             }
-            StorageRoute::StorageSweep => ("Muster.Storage/sweep".to_owned(), Some("")),
+            StorageRoute::CollectGarbage => ("Muster.Storage/collectGarbage".to_owned(), Some("")),
             StorageRoute::Datastores(_) => return None,
         },
         Route::Assets(route) => {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// An environment or image that is not run, and its substitute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StandIn {
+pub struct Substitute {
     /// The name of the environment or image; `*` matches any text.
     pub name: String,
     /// `environment` or `image`.

@@ -1,6 +1,6 @@
 //! Hosts, and what another machine needs to join. The format is Muster's own.
 
-use muster_core::model::{Capacity, Host, HostName, HostState, JoinTicket, Scope};
+use muster_core::model::{Capacity, Host, HostName, HostState, JoinTokenRecord, Scope};
 use muster_core::time::Span;
 use serde::{Deserialize, Serialize};
 
@@ -75,16 +75,16 @@ pub fn document(
 
 /// The request for a join token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TicketRequest {
+pub struct JoinTokenRequest {
     pub intent: Scope,
     pub host: Option<HostName>,
     pub good_for: Span,
 }
 
-pub fn parse_ticket(body: &[u8]) -> Result<TicketRequest, ArmError> {
+pub fn parse_ticket(body: &[u8]) -> Result<JoinTokenRequest, ArmError> {
     if body.is_empty() {
         let good_for = Span::seconds(u64::from(TICKET_SECONDS));
-        return Ok(TicketRequest { intent: Scope::Everything, host: None, good_for });
+        return Ok(JoinTokenRequest { intent: Scope::Everything, host: None, good_for });
     }
     let value = parse_object(body, BODY_BYTES_MAX)?;
     let root = Field::root(&value);
@@ -100,7 +100,7 @@ pub fn parse_ticket(body: &[u8]) -> Result<TicketRequest, ArmError> {
     };
     let host = name.string()?.map(host_name).transpose()?;
     let seconds = root.get("expiresInSeconds")?.count()?.unwrap_or(TICKET_SECONDS);
-    Ok(TicketRequest { intent, host, good_for: Span::seconds(u64::from(seconds)) })
+    Ok(JoinTokenRequest { intent, host, good_for: Span::seconds(u64::from(seconds)) })
 }
 
 pub fn ticket_json(intent: &Scope, host: Option<&str>, seconds: Option<u64>) -> String {
@@ -135,7 +135,7 @@ pub struct TokenDocument {
     pub command: String,
 }
 
-pub fn token(ticket: &JoinTicket, token: String, url: &str) -> TokenDocument {
+pub fn token(ticket: &JoinTokenRecord, token: String, url: &str) -> TokenDocument {
     let name = ticket.host.as_ref().map(ToString::to_string);
     let flag = name.as_ref().map(|name| format!(" --name {name}")).unwrap_or_default();
     TokenDocument {
@@ -161,7 +161,7 @@ mod tests {
             let text = ticket_json(&intent, Some("box"), Some(60));
             let read = parse_ticket(text.as_bytes()).unwrap();
             let host = HostName::new("box").ok();
-            assert_eq!(read, TicketRequest { intent, host, good_for: Span::seconds(60) });
+            assert_eq!(read, JoinTokenRequest { intent, host, good_for: Span::seconds(60) });
         }
         for bad in [r#"{"pool":"nowhere"}"#, r#"{"name":"-"}"#, r#"{"expiresInSeconds":-1}"#, "[]"]
         {

@@ -1,7 +1,7 @@
 //! Substitutes for the curated environments of Azure's service, and the build logs of environments.
 
 use muster_core::model::AssetKind;
-use muster_wire::environment::{BuildLog, StandIn};
+use muster_wire::environment::{BuildLog, Substitute};
 use muster_wire::{AssetRoute, Route};
 
 use super::ShowArgs;
@@ -45,9 +45,9 @@ pub async fn list(args: &EnvironmentListArgs) -> CliResult {
     if !args.curated {
         return super::list(AssetKind::Environment, &args.list, None).await;
     }
-    let route = Route::Assets(AssetRoute::StandIns(args.list.scope.workspace()?));
+    let route = Route::Assets(AssetRoute::Substitutes(args.list.scope.workspace()?));
     let client = args.list.scope.connect().await?;
-    let found: Vec<StandIn> = client.list(&route, args.list.max_results).await?;
+    let found: Vec<Substitute> = client.list(&route, args.list.max_results).await?;
     args.list.print.show(&found, || print_table(&found))
 }
 
@@ -55,16 +55,16 @@ pub async fn list(args: &EnvironmentListArgs) -> CliResult {
 pub async fn show(args: &ShowArgs, name: &str) -> CliResult {
     let (workspace, name) = (args.scope.workspace()?, name.into());
     let client = args.scope.connect().await?;
-    let found: StandIn =
-        client.get(&Route::Assets(AssetRoute::StandIn { workspace, name })).await?;
+    let found: Substitute =
+        client.get(&Route::Assets(AssetRoute::Substitute { workspace, name })).await?;
     args.print.show(&found, || {
         print_table(std::slice::from_ref(&found))?;
         say_notes(&found.notes)
     })
 }
 
-fn print_table(found: &[StandIn]) -> CliResult {
-    let row = |one: &StandIn| {
+fn print_table(found: &[Substitute]) -> CliResult {
+    let row = |one: &Substitute| {
         let mut packages = one.packages.join(", ");
         if packages.chars().count() > PACKAGES_CHARS_MAX {
             packages = packages.chars().take(PACKAGES_CHARS_MAX).chain(['…']).collect();

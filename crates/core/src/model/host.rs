@@ -136,7 +136,7 @@ impl HostState {
 
 /// A permission to join, valid once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JoinTicket {
+pub struct JoinTokenRecord {
     /// The digest of the secret. The secret itself is not stored.
     pub digest: KeyDigest,
     pub intent: Scope,

@@ -10,7 +10,7 @@ use crate::ids::WorkspaceId;
 use crate::input::{HostRequest, InputResult, NewHost, Refused, Reply};
 use crate::limits;
 use crate::model::{
-    Capacity, ClusterSpec, Host, HostName, HostState, JoinTicket, KeyDigest, Scope,
+    Capacity, ClusterSpec, Host, HostName, HostState, JoinTokenRecord, KeyDigest, Scope,
 };
 use crate::step::Transaction;
 use crate::time::Span;
@@ -49,7 +49,7 @@ fn issue(
         check_free(tx, name)?;
     }
     let now = tx.now.wall;
-    let is_over = |ticket: &&JoinTicket| ticket.expires_at <= now;
+    let is_over = |ticket: &&JoinTokenRecord| ticket.expires_at <= now;
     let over: Vec<KeyDigest> =
         tx.world.hosts().tickets().filter(is_over).map(|ticket| ticket.digest).collect();
     for digest in over {
@@ -64,7 +64,7 @@ fn issue(
             ),
         ));
     }
-    let ticket = JoinTicket {
+    let ticket = JoinTokenRecord {
         digest,
         intent: intent.clone(),
         host: host.cloned(),

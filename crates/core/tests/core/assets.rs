@@ -238,7 +238,7 @@ fn a_lock_of_the_workspace_holds_for_them() {
     let mut stage = Stage::new();
     made(put(&mut stage, "e", "1", spec("x")));
     let lock = |level| {
-        Input::ChangeEstate(Box::new(GovernanceRequest::PutLock(NewLock {
+        Input::ChangeGovernance(Box::new(GovernanceRequest::PutLock(NewLock {
             scope: Scope::workspace(&workspace()),
             name: "l".into(),
             level,

@@ -39,7 +39,7 @@ fn a_lock_of_the_workspace_holds_for_them() {
     let mut stage = Stage::new();
     put(&mut stage, "mine").expect("no lock yet");
     let lock = |level| {
-        Input::ChangeEstate(Box::new(GovernanceRequest::PutLock(NewLock {
+        Input::ChangeGovernance(Box::new(GovernanceRequest::PutLock(NewLock {
             scope: Scope::workspace(&workspace()),
             name: "l".into(),
             level,

@@ -195,7 +195,7 @@ fn locks_hold_for_templates_too() {
     let mut stage = Stage::new();
     let lock = |scope, level| {
         let lock = NewLock { name: "keep".into(), scope, level, notes: None };
-        Input::ChangeEstate(Box::new(GovernanceRequest::PutLock(lock)))
+        Input::ChangeGovernance(Box::new(GovernanceRequest::PutLock(lock)))
     };
     let group = Scope::group("sub", "group");
     stage.say(lock(Scope::workspace(&workspace()), LockLevel::ReadOnly)).expect("a lock");

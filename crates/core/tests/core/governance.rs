@@ -15,7 +15,7 @@ use muster_core::{
 };
 
 fn ask(stage: &mut Stage, request: GovernanceRequest) -> InputResult {
-    stage.say(Input::ChangeEstate(Box::new(request)))
+    stage.say(Input::ChangeGovernance(Box::new(request)))
 }
 
 fn lock(stage: &mut Stage, name: &str, scope: Scope, level: LockLevel) -> InputResult {

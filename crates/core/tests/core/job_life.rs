@@ -185,7 +185,7 @@ fn locks_hold_for_jobs_too() {
         let scope = Scope::workspace(&workspace());
         let lock = NewLock { name: "keep".into(), scope, level, notes: None };
         let put = GovernanceRequest::PutLock(lock);
-        stage.say(Input::ChangeEstate(Box::new(put))).expect("locked");
+        stage.say(Input::ChangeGovernance(Box::new(put))).expect("locked");
         let wanted = JobPatch { is_archived: Some(!may_patch), ..JobPatch::default() };
         let answer = patch(&mut stage, "j", wanted);
         assert_eq!(answer.is_ok(), may_patch, "{answer:?}");

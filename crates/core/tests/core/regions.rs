@@ -23,7 +23,7 @@ fn group(stage: &mut Stage, name: &str, location: &str) -> InputResult {
     let wanted = GroupPatch { location: Some(location.into()), tags: None };
     let (subscription, name) = ("sub".into(), name.into());
     let request = GovernanceRequest::PutGroup { subscription, name, wanted };
-    stage.say(Input::ChangeEstate(Box::new(request)))
+    stage.say(Input::ChangeGovernance(Box::new(request)))
 }
 
 #[test]

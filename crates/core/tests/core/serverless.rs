@@ -147,10 +147,10 @@ fn it_is_deleted_with_its_workspace_and_a_lock_prevents_its_creation() {
     let scope = Scope::workspace(&workspace());
     let lock = NewLock { name: "l".into(), scope, level: LockLevel::ReadOnly, notes: None };
     let put = GovernanceRequest::PutLock(lock.clone());
-    stage.say(Input::ChangeEstate(Box::new(put))).expect("locked");
+    stage.say(Input::ChangeGovernance(Box::new(put))).expect("locked");
     assert_eq!(submit(&mut stage, "a", |_| {}).expect_err("locked").kind, RefusalKind::Locked);
     let unlock = GovernanceRequest::DeleteLock { scope: lock.scope, name: lock.name };
-    stage.say(Input::ChangeEstate(Box::new(unlock))).expect("unlocked");
+    stage.say(Input::ChangeGovernance(Box::new(unlock))).expect("unlocked");
     submit(&mut stage, "a", |_| {}).expect("accepted");
     let gone = stage.say(Input::DeleteWorkspace { key: workspace() });
     assert!(matches!(gone, Ok(Reply::Deleting { .. })), "{gone:?}");

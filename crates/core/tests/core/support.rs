@@ -520,7 +520,7 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
         Remedy::Unlock { lock } => {
             let (scope, name) = (lock.scope.clone(), lock.name.clone());
             let request = GovernanceRequest::DeleteLock { scope, name };
-            stage.say(Input::ChangeEstate(Box::new(request))).expect("it can be done");
+            stage.say(Input::ChangeGovernance(Box::new(request))).expect("it can be done");
             return;
         }
         Remedy::JoinHost => {

@@ -204,7 +204,7 @@ fn storage_need(reads: bool, route: &StorageRoute) -> Need {
         StorageRoute::Datastore { workspace, .. }
         | StorageRoute::DatastoreSecrets { workspace, .. } => on(Action::RunJobs, workspace),
         // It examines the files of all users.
-        StorageRoute::StorageSweep => Need::To(Action::ManageAccess, Scope::Everything),
+        StorageRoute::CollectGarbage => Need::To(Action::ManageAccess, Scope::Everything),
     }
 }
 

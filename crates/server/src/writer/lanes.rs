@@ -60,7 +60,7 @@ impl Lane {
             | Input::EvictNode { .. }
             | Input::SetQuota { .. }
             | Input::ChangeAccess(_)
-            | Input::ChangeEstate(_)
+            | Input::ChangeGovernance(_)
             | Input::ChangeHosts(_)
             | Input::Deploy(_)
             | Input::DeleteDeployment { .. }

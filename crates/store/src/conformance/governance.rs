@@ -16,7 +16,7 @@ use crate::{ActivityQuery, Reader};
 pub fn groups_and_locks_read_back(database: &dyn Database) {
     let mut stage = Stage::new(database);
     let mut ask = |request| {
-        stage.say(Input::ChangeEstate(Box::new(request))).expect("the request is accepted")
+        stage.say(Input::ChangeGovernance(Box::new(request))).expect("the request is accepted")
     };
     let group = Scope::group("s", "net");
     let (subscription, name): (Box<str>, Box<str>) = ("S".into(), "Net".into());

@@ -49,9 +49,9 @@ pub enum AssetRoute {
         version: Box<str>,
     },
     /// Muster's own: the substitutes for environments and images that are not run.
-    StandIns(WorkspaceKey),
+    Substitutes(WorkspaceKey),
     /// Muster's own: the substitute for this environment or image.
-    StandIn {
+    Substitute {
         workspace: WorkspaceKey,
         name: Box<str>,
     },
@@ -85,8 +85,8 @@ fn of_environments(
     words: &[&str],
 ) -> Result<Option<AssetRoute>, PathError> {
     Ok(Some(match words {
-        ["standins"] => AssetRoute::StandIns(workspace),
-        ["standins", _] => AssetRoute::StandIn { workspace, name: name_of(&names[1])? },
+        ["substitutes"] => AssetRoute::Substitutes(workspace),
+        ["substitutes", _] => AssetRoute::Substitute { workspace, name: name_of(&names[1])? },
         ["environments", _, "versions", _, "buildlog"] => {
             let (name, version) = (name_of(&names[1])?, names[3].as_str().into());
             AssetRoute::BuildLog { workspace, name, version }
@@ -134,8 +134,8 @@ impl AssetRoute {
             | AssetRoute::AssetVersions { workspace, .. }
             | AssetRoute::AssetVersion { workspace, .. }
             | AssetRoute::AssetUpload { workspace, .. }
-            | AssetRoute::StandIns(workspace)
-            | AssetRoute::StandIn { workspace, .. }
+            | AssetRoute::Substitutes(workspace)
+            | AssetRoute::Substitute { workspace, .. }
             | AssetRoute::BuildLog { workspace, .. } => workspace,
         }
     }
@@ -160,13 +160,13 @@ impl AssetRoute {
                 let (name, version) = (encode(name), encode(version));
                 format!("{workspace}/{kind}/{name}/versions/{version}/startPendingUpload")
             }
-            AssetRoute::StandIns(workspace) => {
+            AssetRoute::Substitutes(workspace) => {
                 let workspace = workspace_path(workspace);
-                format!("{workspace}/providers/{ENVIRONMENTS_PROVIDER}/standIns")
+                format!("{workspace}/providers/{ENVIRONMENTS_PROVIDER}/substitutes")
             }
-            AssetRoute::StandIn { workspace, name } => {
+            AssetRoute::Substitute { workspace, name } => {
                 let (workspace, name) = (workspace_path(workspace), encode(name));
-                format!("{workspace}/providers/{ENVIRONMENTS_PROVIDER}/standIns/{name}")
+                format!("{workspace}/providers/{ENVIRONMENTS_PROVIDER}/substitutes/{name}")
             }
             AssetRoute::BuildLog { workspace, name, version } => {
                 let (workspace, name) = (workspace_path(workspace), encode(name));
@@ -182,8 +182,8 @@ impl AssetRoute {
         match self {
             AssetRoute::AssetContainers { .. }
             | AssetRoute::AssetVersions { .. }
-            | AssetRoute::StandIns(_)
-            | AssetRoute::StandIn { .. }
+            | AssetRoute::Substitutes(_)
+            | AssetRoute::Substitute { .. }
             | AssetRoute::BuildLog { .. } => "GET",
             AssetRoute::AssetContainer { .. } | AssetRoute::AssetVersion { .. } => {
                 "GET, PUT, DELETE"
@@ -198,8 +198,8 @@ impl AssetRoute {
         match self {
             AssetRoute::AssetContainers { .. }
             | AssetRoute::AssetVersions { .. }
-            | AssetRoute::StandIns(_)
-            | AssetRoute::StandIn { .. }
+            | AssetRoute::Substitutes(_)
+            | AssetRoute::Substitute { .. }
             | AssetRoute::BuildLog { .. } => None,
             AssetRoute::AssetContainer { kind, .. } => Some((word(*kind).to_owned(), None)),
             AssetRoute::AssetVersion { kind, .. } => {

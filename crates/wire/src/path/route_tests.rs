@@ -126,10 +126,13 @@ fn every_route_is_found_and_names_keep_their_case() {
                 version: "1".into(),
             }),
         ),
-        (at("/providers/Muster.Environments/standIns"), Route::Assets(AssetRoute::StandIns(key()))),
         (
-            at("/providers/Muster.Environments/standIns/AzureML-X"),
-            Route::Assets(AssetRoute::StandIn { workspace: key(), name: "AzureML-X".into() }),
+            at("/providers/Muster.Environments/substitutes"),
+            Route::Assets(AssetRoute::Substitutes(key())),
+        ),
+        (
+            at("/providers/Muster.Environments/substitutes/AzureML-X"),
+            Route::Assets(AssetRoute::Substitute { workspace: key(), name: "AzureML-X".into() }),
         ),
         (
             at("/providers/Muster.Environments/environments/E/versions/1/buildLog"),
@@ -139,7 +142,10 @@ fn every_route_is_found_and_names_keep_their_case() {
                 version: "1".into(),
             }),
         ),
-        ("/providers/Muster.Storage/sweep".into(), Route::Storage(StorageRoute::StorageSweep)),
+        (
+            "/providers/Muster.Storage/collectGarbage".into(),
+            Route::Storage(StorageRoute::CollectGarbage),
+        ),
         (
             at("/providers/Muster.Why/jobs/J1"),
             Route::WhyJob { workspace: key(), name: "J1".into() },

@@ -21,7 +21,7 @@ pub enum StorageRoute {
         name: Box<str>,
     },
     /// Muster's own: deletes bytes that nothing references any more.
-    StorageSweep,
+    CollectGarbage,
 }
 
 impl StorageRoute {
@@ -44,8 +44,10 @@ impl StorageRoute {
 
     pub(super) fn of(words: &[&str]) -> Option<StorageRoute> {
         match words {
-            ["providers", storage, "sweep"] if storage.eq_ignore_ascii_case(STORAGE_PROVIDER) => {
-                Some(StorageRoute::StorageSweep)
+            ["providers", storage, "collectgarbage"]
+                if storage.eq_ignore_ascii_case(STORAGE_PROVIDER) =>
+            {
+                Some(StorageRoute::CollectGarbage)
             }
             _ => None,
         }
@@ -60,7 +62,7 @@ impl StorageRoute {
             StorageRoute::DatastoreSecrets { workspace, name } => {
                 format!("{}/datastores/{}/listSecrets", workspace_path(workspace), encode(name))
             }
-            StorageRoute::StorageSweep => format!("/providers/{STORAGE_PROVIDER}/sweep"),
+            StorageRoute::CollectGarbage => format!("/providers/{STORAGE_PROVIDER}/collectGarbage"),
         }
     }
 
@@ -68,7 +70,7 @@ impl StorageRoute {
         match self {
             StorageRoute::Datastores(_) => "GET",
             StorageRoute::Datastore { .. } => "GET, PUT, DELETE",
-            StorageRoute::DatastoreSecrets { .. } | StorageRoute::StorageSweep => "POST",
+            StorageRoute::DatastoreSecrets { .. } | StorageRoute::CollectGarbage => "POST",
         }
     }
 }

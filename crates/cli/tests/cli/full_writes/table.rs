@@ -218,7 +218,7 @@ fn name_of(path: &str) -> String {
         "History(",
         "V1(",
         "Hosts(",
-        "Estate(",
+        "Governance(",
         "Deployments(",
         "Storage(",
         "Assets(",

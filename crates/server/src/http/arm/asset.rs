@@ -75,9 +75,11 @@ pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Resp
         ("POST", AssetRoute::AssetUpload { workspace, kind, name, version }) => {
             upload(call, Named { workspace, kind, name }, &version).await
         }
-        ("GET", AssetRoute::StandIns(workspace)) => environment::stand_ins(call, workspace).await,
-        ("GET", AssetRoute::StandIn { workspace, name }) => {
-            environment::stand_in(call, workspace, &name).await
+        ("GET", AssetRoute::Substitutes(workspace)) => {
+            environment::substitutes(call, workspace).await
+        }
+        ("GET", AssetRoute::Substitute { workspace, name }) => {
+            environment::substitute(call, workspace, &name).await
         }
         ("GET", AssetRoute::BuildLog { workspace, name, version }) => {
             environment::build_log(call, workspace, &name, &version).await

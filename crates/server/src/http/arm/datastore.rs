@@ -33,7 +33,7 @@ pub async fn handle(call: &Call, method: &str, route: StorageRoute) -> Result<Re
         ("POST", StorageRoute::DatastoreSecrets { workspace, name }) => {
             secrets(call, workspace, &name).await
         }
-        ("POST", StorageRoute::StorageSweep) => collect_garbage(call).await,
+        ("POST", StorageRoute::CollectGarbage) => collect_garbage(call).await,
         (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
     }
 }

@@ -44,7 +44,7 @@ pub async fn handle(call: &Call, method: &str, route: GovernanceRoute) -> Result
 }
 
 async fn ask(call: &Call, request: GovernanceRequest) -> Result<Reply, Failed> {
-    call.submit(Input::ChangeEstate(Box::new(request))).await
+    call.submit(Input::ChangeGovernance(Box::new(request))).await
 }
 
 /// The locks that apply to a scope: those on it, above it and below it, as far as the caller may read there.

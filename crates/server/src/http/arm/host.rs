@@ -79,7 +79,7 @@ async fn issue(call: &Call) -> Result<Response, Failed> {
         tracing::error!(error = %failed, "cannot get random numbers");
         Failed(ArmError::internal("no-random-numbers"))
     })?;
-    let host::TicketRequest { intent, host, good_for } = wanted;
+    let host::JoinTokenRequest { intent, host, good_for } = wanted;
     match submit(call, HostRequest::IssueTicket { digest, intent, host, good_for }).await? {
         Reply::Ticket(ticket) => {
             let token = JoinToken { secret, authority: call.app.offer.authority.clone() };

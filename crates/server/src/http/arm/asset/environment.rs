@@ -21,15 +21,15 @@ const KIND: AssetKind = AssetKind::Environment;
 const LATEST: &str = "1";
 
 /// Lists the substitute environments.
-pub async fn stand_ins(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
+pub async fn substitutes(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     home(call, &key).await?;
-    let all = call.app.environments.stand_ins().collect();
+    let all = call.app.environments.substitutes().collect();
     Ok(document(StatusCode::OK, &Page::whole(all)))
 }
 
-pub async fn stand_in(call: &Call, key: WorkspaceKey, name: &str) -> Result<Response, Failed> {
+pub async fn substitute(call: &Call, key: WorkspaceKey, name: &str) -> Result<Response, Failed> {
     home(call, &key).await?;
-    Ok(document(StatusCode::OK, &call.app.environments.stand_in(name)?))
+    Ok(document(StatusCode::OK, &call.app.environments.substitute(name)?))
 }
 
 /// The build log of an environment in the workspace, or of a curated one of that name.
@@ -63,7 +63,7 @@ pub fn curated(
     name: &str,
     version: &str,
 ) -> Result<Asset, ArmError> {
-    let stand_in = call.app.environments.stand_in(name)?;
+    let substitute = call.app.environments.substitute(name)?;
     let image = name.to_ascii_lowercase().replacen("azureml-", "", 1);
     let body = EnvironmentBody {
         image: Some(format!("mcr.microsoft.com/azureml/curated/{image}:{version}")),
@@ -76,7 +76,7 @@ pub fn curated(
         name: name.into(),
         version: version.into(),
         about: AssetSpec {
-            description: Some(stand_in.notes.join("; ").into()),
+            description: Some(substitute.notes.join("; ").into()),
             body: Body::Environment(body).to_text(),
             ..AssetSpec::default()
         },
