@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_core::time::Span;
 
-pub(crate) const VARIABLE: &str = "MUSTER_PREEMPTION_NOTICE";
-const DEADLINE: &str = "MUSTER_PREEMPTION_DEADLINE";
+pub(crate) const VARIABLE: &str = "MUSTER_EVICTION_NOTICE";
+const DEADLINE: &str = "MUSTER_EVICTION_DEADLINE";
 
 /// The path of the notice in the job's own folder.
 pub(crate) fn path(work_dir: &Path) -> PathBuf {
-    work_dir.join(".muster-preemption")
+    work_dir.join(".muster-eviction")
 }
 
 /// Writes one line, in the syntax of a shell assignment: when the job will be killed, in whole seconds since 1970. The
@@ -41,7 +41,7 @@ mod tests {
         write(folder.path(), Span::seconds(30), now).unwrap();
         assert_eq!(
             std::fs::read_to_string(path(folder.path())).unwrap(),
-            "MUSTER_PREEMPTION_DEADLINE=1030\n"
+            "MUSTER_EVICTION_DEADLINE=1030\n"
         );
     }
 
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&ours).unwrap(), "ours");
         assert_eq!(
             std::fs::read_to_string(path(folder.path())).unwrap(),
-            "MUSTER_PREEMPTION_DEADLINE=1\n"
+            "MUSTER_EVICTION_DEADLINE=1\n"
         );
     }
 }

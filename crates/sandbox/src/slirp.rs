@@ -82,7 +82,7 @@ impl Slirp {
 fn serve(socket: &OwnedFd) {
     let _ = descriptors::close_all_but(&mut [socket.as_raw_fd()]);
     // SAFETY: no memory is passed except a string of our own.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-porter".as_ptr()) };
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"muster-slirp".as_ptr()) };
     // Programs end with their nodes; the kernel reaps them.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };

@@ -50,7 +50,7 @@ fn code_lines(krate: &str) -> Vec<(String, String)> {
                 continue;
             }
             let text = fs::read_to_string(&path).expect("a source file");
-            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
             let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
             lines.extend(code.map(|line| (name.clone(), line.to_owned())));
         }
@@ -109,10 +109,12 @@ fn only_the_writer_changes_the_world() {
     assert_eq!(files_with("server", &needles), set(&["server/src/writer.rs"]));
 }
 
-/// What is decided gets its time from `clock.rs`. The others compare it with the ages of files and certificates.
+/// What is decided gets its time from `clock.rs`. The others compare it with the ages of files and certificates, or write
+/// it into the manifest of a backup.
 #[test]
 fn the_server_reads_the_wall_clock_in_one_place() {
-    let of_ages = ["blobs", "certificates.rs", "pki", "secured.rs", "storage/garbage.rs"];
+    let of_ages =
+        ["backup.rs", "blobs", "certificates.rs", "pki", "secured.rs", "storage/garbage.rs"];
     let is_about_ages = |file: &str| {
         let file = file.strip_prefix("server/src/").expect("a file of the server");
         of_ages.iter().any(|start| file.starts_with(start))
@@ -160,4 +162,15 @@ fn the_map_names_what_exists() {
     }
     assert!(count > 100, "only {count} files were found on the page");
     assert_eq!(missing, Vec::<String>::new());
+}
+
+/// A new state or event must be decided for each pair, so that the compiler shows every table that it belongs into.
+#[test]
+fn lifecycles_have_no_wildcards() {
+    for lifecycle in ["cluster", "job", "node"] {
+        let path = crates().join(format!("core/src/model/{lifecycle}.rs"));
+        let text = fs::read_to_string(path).expect("a source file");
+        assert!(text.contains("fn after(self, event: "), "{lifecycle} has no table");
+        assert!(!text.contains("_ =>"), "the table of {lifecycle} has a wildcard");
+    }
 }

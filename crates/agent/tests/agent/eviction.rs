@@ -20,7 +20,7 @@ async fn begun(harness: &Harness, command: &str) -> Epoch {
 async fn a_job_that_heeds_the_notice_saves_its_work_and_is_done() {
     let harness = Harness::new().await;
     let agent = harness.agent();
-    let command = "trap '. $MUSTER_PREEMPTION_NOTICE; test $MUSTER_PREEMPTION_DEADLINE -gt $(date +%s) && echo saved; exit 0' TERM; \
+    let command = "trap '. $MUSTER_EVICTION_NOTICE; test $MUSTER_EVICTION_DEADLINE -gt $(date +%s) && echo saved; exit 0' TERM; \
                    echo begun; while :; do sleep 0.05; done";
     let epoch = begun(&harness, command).await;
     evict(&harness, Span::seconds(60));

@@ -66,7 +66,7 @@ async fn a_job_finds_what_it_was_given_and_nothing_of_the_agent() {
         ("MUSTER_NODE_DIR", &dir),
         ("MUSTER_JOB_NAME", "a-job"),
         ("MUSTER_ATTEMPT", "2"),
-        ("MUSTER_PREEMPTION_NOTICE", &format!("{work}/.muster-preemption")),
+        ("MUSTER_EVICTION_NOTICE", &format!("{work}/.muster-eviction")),
         ("MUSTER_EPOCH", "a0000000000000007"),
         ("AZUREML_RUN_ID", "a-job"),
         ("AZUREML_NODE_COUNT", "1"),

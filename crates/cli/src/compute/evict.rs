@@ -23,7 +23,7 @@ const ROUNDS_PER_HOUR: f64 = 360.0;
 
 /// Evict low-priority nodes, to rehearse a real eviction
 ///
-/// Processes on the node get SIGTERM and the file that MUSTER_PREEMPTION_NOTICE names, and SIGKILL after 30 seconds;
+/// Processes on the node get SIGTERM and the file that MUSTER_EVICTION_NOTICE names, and SIGKILL after 30 seconds;
 /// the job is queued again. With --rate, nodes are evicted at random for as long as this command runs.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -67,7 +67,7 @@ fn a_job_whose_node_is_taken_away_is_told_and_runs_again() {
     let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2", "--tier", "low_priority"]);
     let trains = "echo attempt $MUSTER_ATTEMPT on $MUSTER_NODE; [ $MUSTER_ATTEMPT = 2 ] && exit 0; \
-                  trap 'sleep 0.2; cat $MUSTER_PREEMPTION_NOTICE; exit 1' TERM; \
+                  trap 'sleep 0.2; cat $MUSTER_EVICTION_NOTICE; exit 1' TERM; \
                   while :; do sleep 0.1; done";
     let create = ["job", "create", "--compute", "cpu", "--command", trains, "-n", "train"];
     assert_eq!(site.run(&create).code, 0);
@@ -84,7 +84,7 @@ fn a_job_whose_node_is_taken_away_is_told_and_runs_again() {
     // Its first attempt was told until when it had time.
     let first = site.run(&["job", "stream", "-n", "train", "--attempt", "1"]);
     let first = String::from_utf8(first.stdout).expect("text");
-    let deadline = first.lines().find_map(|line| line.strip_prefix("MUSTER_PREEMPTION_DEADLINE="));
+    let deadline = first.lines().find_map(|line| line.strip_prefix("MUSTER_EVICTION_DEADLINE="));
     let deadline: u64 =
         deadline.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{first}"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();

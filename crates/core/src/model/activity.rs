@@ -14,7 +14,7 @@ pub struct Activity {
     pub by: Caller,
     /// Entries written before November 2026 use another name for this field. They are chained by their digests, so no
     /// migration may rewrite them.
-    #[serde(alias = "deed")]
+    #[serde(alias = "deed")] // word list: quoted
     pub request: ActivityRequest,
     pub outcome: ActivityOutcome,
 }

@@ -29,8 +29,8 @@ struct Tally {
     run: Histogram,
     spent: BTreeMap<Category, Cost>,
     ended: BTreeMap<&'static str, u64>,
-    preemptions: u64,
-    useless_starts: u64,
+    evictions: u64,
+    unused_starts: u64,
 }
 
 impl Default for Tally {
@@ -41,8 +41,8 @@ impl Default for Tally {
             run: Histogram::new(LONG),
             spent: BTreeMap::new(),
             ended: BTreeMap::new(),
-            preemptions: 0,
-            useless_starts: 0,
+            evictions: 0,
+            unused_starts: 0,
         }
     }
 }
@@ -96,7 +96,7 @@ impl Counts {
                 self.unused.insert(node.id);
             }
             NodeEvent::Granted => drop(self.unused.remove(&node.id)),
-            NodeEvent::Evicted => self.of(node.cluster).preemptions += 1,
+            NodeEvent::Evicted => self.of(node.cluster).evictions += 1,
             NodeEvent::Requested => self.decided("up", reason_up(world, node.cluster)),
             NodeEvent::ScaledDown => self.decided("down", reason_down(world, node.cluster)),
             _ => {}
@@ -104,7 +104,7 @@ impl Counts {
         let is_going =
             matches!(node.state, NodeState::Leaving | NodeState::Unusable { .. } | NodeState::Gone);
         if is_going && self.unused.remove(&node.id) {
-            self.of(node.cluster).useless_starts += 1;
+            self.of(node.cluster).unused_starts += 1;
         }
     }
 
@@ -134,8 +134,8 @@ impl Counts {
         for (status, count) in gone.ended {
             *all.ended.entry(status).or_default() += count;
         }
-        all.preemptions += gone.preemptions;
-        all.useless_starts += gone.useless_starts;
+        all.evictions += gone.evictions;
+        all.unused_starts += gone.unused_starts;
     }
 
     pub fn write(&self, text: &mut Text, present: &Present) {
@@ -188,10 +188,10 @@ impl Counts {
                 text.sample(name, &labels.with(&[]), value(tally));
             }
         };
-        let preempted = "Low-priority nodes that were evicted.";
-        simple("muster_evictions_total", preempted, |tally| tally.preemptions);
+        let evicted = "Low-priority nodes that were evicted.";
+        simple("muster_evictions_total", evicted, |tally| tally.evictions);
         let useless = "Nodes that started and were deleted without a job.";
-        simple("muster_unused_node_starts_total", useless, |tally| tally.useless_starts);
+        simple("muster_unused_node_starts_total", useless, |tally| tally.unused_starts);
     }
 }
 
@@ -314,7 +314,7 @@ mod tests {
         // Its end counts once, however often it is reported.
         counts.take(&world, &node(NodeEvent::Deleted, NodeState::Gone), &[]);
         let tally = &counts.clusters[&Some(ClusterId(1))];
-        assert_eq!((tally.preemptions, tally.useless_starts), (1, 1));
+        assert_eq!((tally.evictions, tally.unused_starts), (1, 1));
         counts.forget(ClusterId(1));
         let mut text = Text::default();
         counts.write(&mut text, &Present::default());

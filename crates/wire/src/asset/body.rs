@@ -17,7 +17,7 @@ const WORD_BYTES_MAX: usize = 255;
 const REFERENCED_URIS_MAX: usize = 1_000;
 const DOCKERFILE: &str = "Dockerfile";
 /// The keys of a component's specification that may change without making it a different component.
-const FACE: [&str; 5] = ["display_name", "description", "tags", "$schema", "_source"];
+const METADATA: [&str; 5] = ["display_name", "description", "tags", "$schema", "_source"];
 /// Keys that clients copy into the specification from an earlier response: its creator and its location.
 const COPIED: [&str; 2] = ["id", "creation_context"];
 /// Azure's name for a model of no special type.
@@ -89,7 +89,7 @@ pub struct ModelBody {
     pub job_name: Option<String>,
 }
 
-/// The specification without the keys in `FACE`.
+/// The specification without the keys in `METADATA`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComponentBody {
     pub spec: JsonText,
@@ -386,7 +386,7 @@ fn component(field: &Field<'_>) -> Result<(Body, Option<Box<str>>), ArmError> {
         .iter()
         .filter(|(key, _)| !COPIED.contains(&key.as_str()))
         .map(|(key, value)| (key.clone(), value.clone()))
-        .partition(|(key, _)| FACE.contains(&key.as_str()));
+        .partition(|(key, _)| METADATA.contains(&key.as_str()));
     let spec = JsonText::new(&Value::Object(spec).to_string());
     let spec = spec.ok_or_else(|| field.missing("give the specification of the component"))?;
     let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
