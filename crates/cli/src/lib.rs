@@ -238,19 +238,24 @@ mod tests {
     }
 
     /// Every command without subcommands, with its full path.
-    fn leaves() -> Vec<(String, clap::Command)> {
-        fn walk(command: clap::Command, path: String, leaves: &mut Vec<(String, clap::Command)>) {
-            if !command.has_subcommands() {
-                return leaves.push((path, command));
-            }
+    /// Every command and group of commands, with its path.
+    fn commands() -> Vec<(String, clap::Command)> {
+        fn walk(command: clap::Command, path: String, all: &mut Vec<(String, clap::Command)>) {
             for inner in command.get_subcommands() {
-                walk(inner.clone(), format!("{path} {}", inner.get_name()), leaves);
+                walk(inner.clone(), format!("{path} {}", inner.get_name()), all);
             }
+            all.push((path, command));
         }
-        let mut leaves = Vec::new();
+        let mut all = Vec::new();
         let mut cli = Cli::command().disable_help_subcommand(true);
         cli.build();
-        walk(cli, "muster".to_owned(), &mut leaves);
+        walk(cli, "muster".to_owned(), &mut all);
+        all
+    }
+
+    fn leaves() -> Vec<(String, clap::Command)> {
+        let mut leaves = commands();
+        leaves.retain(|(_, command)| !command.has_subcommands());
         assert!(leaves.len() > 50, "{} commands", leaves.len());
         leaves
     }
@@ -342,12 +347,12 @@ mod tests {
         assert!(both > 60, "{both} commands take a name");
     }
 
-    /// One file per command. `MUSTER_GOLDEN=write` rewrites them; review the difference afterwards.
+    /// One file per command or group of commands. `MUSTER_GOLDEN=write` rewrites them; review the difference afterwards.
     #[test]
     fn the_help_of_every_command_is_as_it_was() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/golden/help");
         let writes = std::env::var_os("MUSTER_GOLDEN").is_some();
-        for (path, command) in leaves() {
+        for (path, command) in commands() {
             let file = folder.join(format!("{}.txt", path.replace(' ', "-")));
             let help = help(command);
             if writes {

@@ -4,7 +4,7 @@
 //! cannot be out of date.
 //!
 //! To add a reason, add a variant of [`Reason`], a case in [`job`] or [`cluster`], its figures in
-//! [`Reason::figures`], its remedy in [`Reason::remedy`], and its text in `Display`.
+//! [`Reason::figures`], its remedy in [`Reason::remedy`], and its text in `words`. ARCHITECTURE.md lists the other places.
 
 mod cluster;
 mod hosts;

@@ -30,7 +30,7 @@ pub(super) async fn start(
     let work_dir = context.home.work(assignment.epoch);
     let log = open_log(&context.home.job_log(assignment.epoch))?;
     if let Some(spawner) = &context.spawner {
-        let launch = walled_launch(context, launching)?;
+        let launch = sandboxed_launch(context, launching)?;
         let network = match has_own_network(context, launching) {
             true => Some(own_network(context)?),
             false => None,
@@ -69,7 +69,7 @@ fn own_network(context: &Context) -> io::Result<OwnNetwork> {
     Ok(OwnNetwork { network, _relay: relay })
 }
 
-fn walled_launch(context: &Context, launching: &Launching<'_>) -> io::Result<job::Launch> {
+fn sandboxed_launch(context: &Context, launching: &Launching<'_>) -> io::Result<job::Launch> {
     let Launching { assignment, spec, facts, gpus, services, group } = launching;
     let inputs = context.home.inputs(assignment.epoch);
     let (seen_inputs, seen_work) = (Path::new(job::INPUTS), Path::new(job::FOLDER));

@@ -261,7 +261,7 @@ const ASKED: &[Case] = &[
     ("show no job", &["job", "show", "-n", "nothing"], 3, &["nothing", "list"]),
     ("stream no job", &["job", "stream", "-n", "nothing"], 3, &["nothing", "list"]),
     ("cancel no job", &["job", "cancel", "-n", "nothing"], 3, &["nothing", "job list"]),
-    ("cancel the past", &["job", "cancel", "-n", "taken"], 2, &["taken", "ended already"]),
+    ("cancel the past", &["job", "cancel", "-n", "taken"], 2, &["taken", "has already ended"]),
 ];
 
 fn check(site: &Site, cases: &[Case]) {

@@ -148,12 +148,12 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
     assert_eq!(done.code, 0, "{text}{}", done.stderr);
     assert_eq!(text.matches("hello from deep").count(), 2, "{text}");
     assert!(!text.contains("secret.key"), "{text}");
-    assert!(done.stderr.contains("sending"), "{}", done.stderr);
+    assert!(done.stderr.contains("uploading"), "{}", done.stderr);
 
     // The same again is there already, and as it was sent.
     let done = site.run(&[&create[..], &["--command", "./run.sh", "-n", "second"]].concat());
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(!done.stderr.contains("sending"), "{}", done.stderr);
+    assert!(!done.stderr.contains("uploading"), "{}", done.stderr);
     assert_eq!(String::from_utf8(done.stdout).expect("text").lines().count(), 2);
 
     let folder = site.folder().join("down");

@@ -178,7 +178,7 @@ fn a_full_folder_ends_its_job_and_no_other() {
     assert!(is_ended(&hasty, |own| &own.space), "{hasty} ({limits:?})");
     // Holes take no room, but the length of a file is limited as well, and that is what the job is told.
     let long = ended(&site, "long", "truncate -s 5G file", &[]);
-    assert!(long.contains("made a file") && long.contains("longer than the 2"), "{long}");
+    assert!(long.contains("created a file") && long.contains("longer than the 2"), "{long}");
     // What has no name any more takes as much room.
     let hidden = "exec 3> file; rm file; while :; do head -c 200000000 /dev/zero >&3; done";
     let hidden = ended(&site, "hidden", hidden, &[]);

@@ -92,7 +92,7 @@ fn what_an_instance_cannot_have_is_refused() {
     let site = Site::start();
     for (more, said) in [
         (&["--max-instances", "2"][..], "an instance is always one node"),
-        (&["--tier", "low_priority"], "never taken back"),
+        (&["--tier", "low_priority"], "never evicted"),
         (&["--user-object-id", "x"], "let that user create it"),
         (&["--user-tenant-id", "x"], "let that user create it"),
         (&["--admin-username", "ada", "--ssh-key-value", "ssh-rsa AAAA"], "always azureuser"),

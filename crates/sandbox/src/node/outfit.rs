@@ -163,7 +163,7 @@ impl NodeFactory {
         ];
         arguments.extend(gpus.iter().flat_map(|gpu| ["--gpu", gpu]));
         arguments.extend(missing.iter().flat_map(|what| ["--not-enforced", what]));
-        arguments.extend(why_no_internet.iter().flat_map(|why| ["--no-internet-access", why]));
+        arguments.extend(why_no_internet.iter().flat_map(|why| ["--why-no-internet", why]));
         if plan.jobs_share {
             arguments.push("--jobs-share");
         }

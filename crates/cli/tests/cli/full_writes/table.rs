@@ -22,8 +22,8 @@ const READS: [(&str, &str); 13] = [
     ("POST", "ResolvedData"),
     ("POST", "ResolvedModels"),
     ("POST", "RunData"),
-    ("POST", "StorageSweep"), // Removes files, and so works while the disk is full.
-    ("POST", "V1Experiments"), // Refused in any case.
+    ("POST", "CollectGarbage"), // Removes files, and so works while the disk is full.
+    ("POST", "V1Experiments"),  // Refused in any case.
     ("POST", "Validate"),
     ("POST", "WhatIf"),
     ("POST", "WorkspaceAction"),
