@@ -1,4 +1,4 @@
-//! The core alone: how long decisions take in a large world, and what a waiting job weighs.
+//! The core alone: how long decisions take in a large world, and how much memory a waiting job takes.
 
 mod heap;
 mod large;
@@ -53,7 +53,7 @@ pub fn fill_with_finished(database: &Path, jobs: u32) -> Result<()> {
     start::fill(database, |commit| large::finished_jobs(jobs, commit))
 }
 
-/// Each kind of decision with few jobs waiting and with many: the second must not be much slower.
+/// Measures each kind of decision with few jobs waiting and with many: the second must not be much slower.
 fn decisions(report: &mut Report) {
     eprintln!("decisions with {} jobs waiting …", SMALL.queued);
     let few = Large::decisions(SMALL);

@@ -1,5 +1,5 @@
-//! What one tenant has queued, and does, must not slow another: the other's submits beside more and more of the first's
-//! jobs, while the first is quiet and while it submits hundreds a second.
+//! What one tenant has queued, and does, must not slow down another. Measures the other tenant's submissions next to
+//! more and more jobs of the first, while the first is quiet and while it submits hundreds per second.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,18 +14,18 @@ use crate::front::{Target, trusting};
 use crate::report::{Report, Samples};
 use crate::server::Server;
 
-/// Jobs of the first tenant that wait.
+/// Waiting jobs of the first tenant.
 const QUEUED: [u64; 3] = [0, 10_000, 100_000];
 const FILLERS: u64 = 16;
 const SUBMITS: usize = 500;
-/// Of the first tenant, per second, on as many connections.
+/// Submissions of the first tenant per second, on as many connections.
 const LOAD: u64 = 500;
 const LOADERS: u64 = 16;
-/// Between two submits of the other while the first is busy.
+/// The time between two submissions of the other tenant while the first is busy.
 const PAUSE: Duration = Duration::from_millis(10);
 const GROWTH_GOAL: f64 = 1.5;
 
-/// Somebody who submits to a compute in a workspace.
+/// A user who submits to a compute in a workspace.
 #[derive(Clone)]
 struct Tenant {
     target: Target,
@@ -34,7 +34,7 @@ struct Tenant {
 }
 
 impl Tenant {
-    /// With a compute that may not have nodes, so that nothing but the submit is measured.
+    /// Creates a compute that may not have nodes, so that nothing but the submission is measured.
     async fn settle(owner: &Server, name: &'static str, ca_file: &Path) -> Result<Tenant> {
         let server = owner.tenant(name).await?;
         let workspace = WorkspaceKey::new("bench", "bench", name);
@@ -43,18 +43,18 @@ impl Tenant {
         Ok(Tenant { target: server.target(trusting(ca_file)?)?, workspace, cluster: name })
     }
 
-    /// The path and the body of a submit.
+    /// The path and the body of a submission.
     fn submission(&self, name: &str) -> Result<(String, String)> {
         let route = Route::Job { workspace: self.workspace.clone(), name: name.into() };
         let path = route.url("", &[("api-version", "2025-12-01")]).context("an address")?;
         Ok((path, job::request_json(&JobSpec::new(self.cluster, "true"), &self.workspace)))
     }
 
-    /// One submit after the other.
+    /// One submission after the other.
     fn measure(&self, prefix: &str, pause: Duration) -> Result<Samples> {
         let mut caller = self.target.connect()?;
         let mut samples = Samples::default();
-        // The first ones pay for what later ones find warm.
+        // The first ones are slower, because caches and connections are cold.
         for number in 0..SUBMITS + 20 {
             let (path, body) = self.submission(&format!("{prefix}-{number}"))?;
             let started = Instant::now();
@@ -67,7 +67,7 @@ impl Tenant {
         Ok(samples)
     }
 
-    /// So many, as fast as it goes.
+    /// Submits this many as fast as possible.
     fn queue(&self, prefix: &str, jobs: u64) -> Result<()> {
         let next = AtomicU64::new(0);
         let fill = || -> Result<()> {
@@ -83,11 +83,14 @@ impl Tenant {
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..FILLERS).map(|_| scope.spawn(fill)).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("the thread does not panic"))
         })
     }
 
-    /// `LOAD` submits a second until told to stop, whatever each takes. Gives back how many there were in a second.
+    /// `LOAD` submissions per second until told to stop, however long each takes. Returns the number that was reached
+    /// per second.
     fn load(&self, prefix: &str, stop: &AtomicBool) -> Result<f64> {
         let started = Instant::now();
         let submit = |loader: u64| -> Result<u64> {
@@ -107,7 +110,10 @@ impl Tenant {
             let submit = &submit;
             let threads: Vec<_> =
                 (0..LOADERS).map(|loader| scope.spawn(move || submit(loader))).collect();
-            threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("the thread does not panic"))
+                .sum()
         });
         Ok(done? as f64 / started.elapsed().as_secs_f64())
     }
@@ -134,7 +140,7 @@ struct Row {
 }
 
 fn compare(noisy: &Tenant, quiet: &Tenant) -> Result<Vec<Row>> {
-    // The same user in the other's pool.
+    // The same user in the other tenant's cluster.
     let guest = Tenant { target: quiet.target.clone(), ..noisy.clone() };
     let (mut own, mut shared, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     let mut queued = 0;
@@ -165,11 +171,11 @@ fn beside_load(noisy: &Tenant, quiet: &Tenant, queued: u64) -> Result<(Samples, 
         std::thread::sleep(Duration::from_millis(500));
         let measured = quiet.measure(&format!("beside{queued}"), PAUSE);
         stop.store(true, Ordering::Relaxed);
-        Ok((measured?, load.join().expect("it does not panic")?))
+        Ok((measured?, load.join().expect("the thread does not panic")?))
     })
 }
 
-/// Each beside the first of them.
+/// Each figure next to the first of them.
 fn growth(what: &str, measured: &[(u64, Samples)]) -> Vec<Row> {
     let median = |samples: &Samples| samples.percentile(50).as_secs_f64();
     let base = measured.first().map_or(0.0, |(_, samples)| median(samples));

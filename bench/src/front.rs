@@ -1,4 +1,4 @@
-//! The front door: reads over real connections beside nginx with the same bytes, the idle server, and its start.
+//! The HTTP interface: reads over real connections next to nginx with the same bytes, the idle server, and its start.
 
 mod load;
 mod nginx;
@@ -43,7 +43,7 @@ async fn reads(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> 
     brain::fill_with_clusters(&state_dir.join("muster.db"), CLUSTERS)?;
     let server = Server::start(muster.to_owned(), state_dir.clone()).await?;
     eprintln!("an idle server, {} s …", IDLE_TIME.as_secs());
-    idle(report, server.pid().context("it runs")?)?;
+    idle(report, server.pid().context("the server runs")?)?;
 
     let target = server.target(load::trusting(&state_dir.join("pki/ca.pem"))?)?;
     let version = [("api-version", "2025-12-01")];
@@ -75,18 +75,20 @@ async fn reads(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> 
     server.end().await
 }
 
-/// The pages of a list, as paths, and what is in them.
+/// The pages of a list as paths, and their contents.
 fn follow(caller: &mut Caller, first: &str, base: &str) -> Result<(Vec<String>, Vec<Vec<u8>>)> {
     let (mut paths, mut bytes, mut clusters) = (vec![first.to_owned()], Vec::new(), 0);
     loop {
-        let path = paths.last().context("there is a first one")?;
+        let path = paths.last().context("there is a first page")?;
         let body = caller.get(path)?.to_vec();
         let page: muster_wire::Page<muster_wire::compute::ComputeResource> =
             muster_wire::from_json(&body)?;
         bytes.push(body);
         clusters += page.value.len();
         let Some(next) = page.next_link else { break };
-        paths.push(next.strip_prefix(base).context("a page of another server")?.to_owned());
+        paths.push(
+            next.strip_prefix(base).context("the next page is on another server")?.to_owned(),
+        );
     }
     anyhow::ensure!(clusters == CLUSTERS as usize, "{clusters} of {CLUSTERS} clusters are listed");
     Ok((paths, bytes))
@@ -98,7 +100,7 @@ fn median_ratio(theirs: &Samples, ours: &Samples) -> f64 {
 }
 
 fn idle(report: &mut Report, pid: u32) -> Result<()> {
-    // What a start leaves to be done is not idleness.
+    // Work that is left over from the start does not count as idle.
     std::thread::sleep(Duration::from_secs(2));
     let before = cpu_time(pid)?;
     let started = Instant::now();
@@ -117,10 +119,10 @@ fn idle(report: &mut Report, pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Of all threads of a process, since it started.
+/// The CPU time of all threads of a process, since it started.
 fn cpu_time(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, in parentheses, may hold anything; the 12th and 13th after it are user's and system's time.
+    // The name, in parentheses, may contain anything; the 12th and 13th fields after it are user and system time.
     let fields = stat.rsplit_once(')').context("no stat")?.1;
     let ticks: u64 =
         fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
@@ -134,7 +136,7 @@ async fn starts(report: &mut Report, muster: &Path, folder: &Path) -> Result<()>
     let database = state_dir.join("muster.db");
     brain::fill_with_finished(&database, FINISHED_JOBS)?;
     let mut samples = Samples::default();
-    // The first start makes keys and certificates: the directory exists from the second on.
+    // The first start creates keys and certificates; from the second on, the directory exists.
     for run in 0..=STARTS {
         let server = Server::start(muster.to_owned(), state_dir.clone()).await?;
         if run > 0 {

@@ -1,5 +1,5 @@
-//! `make bench`: how fast Muster is, each figure beside what this machine can do at all, measured in the same
-//! run. Times move from machine to machine; the ratio is what counts.
+//! `make bench`: how fast Muster is, each figure next to what this machine can do at best, measured in the same run.
+//! Times differ from machine to machine; the ratio is what counts.
 
 mod brain;
 mod fair;
@@ -32,8 +32,8 @@ async fn main() -> Result<()> {
     anyhow::ensure!(muster.exists(), "{} is missing: run `make bench`", muster.display());
     let folder = tempfile::tempdir()?;
     let mut report = Report::new();
-    // `muster-bench brain` leaves the server out, `replay` all but the traces, `front` all but reads and starts, `fair` all
-    // but submits beside another tenant, `nodes` all but jobs on nodes, `storage` all but blobs and what azure-ai-ml sees.
+    // `muster-bench brain` measures the core only, `replay` only the traces, `front` only reads and starts, `fair` only
+    // submissions next to another tenant, `nodes` only jobs on nodes, and `storage` only blobs and azure-ai-ml.
     if only.as_deref() == Some("front") {
         front::measure(&mut report, &muster, folder.path()).await?;
         println!("{report}");
@@ -84,7 +84,7 @@ async fn main() -> Result<()> {
     fair.and(storage).and(nodes)
 }
 
-/// Submits to a cluster that may not have nodes, so that nothing but the submit is measured.
+/// Submits to a cluster that may not have nodes, so that nothing but the submission is measured.
 async fn submit_rate(server: &Server, clients: usize) -> Result<f64> {
     let cluster = format!("queue{clients}");
     server.put_cluster(&cluster, 0, 0, 0).await?;

@@ -1,5 +1,5 @@
-//! Nodes: how soon a job runs, how many run in a second, what one costs, and what a crash of the server does to them,
-//! beside what there is without a server and beside two schedulers.
+//! Nodes: how soon a job runs, how many run per second, what one costs, and what a crash of the server does to them,
+//! next to plain processes without a server and next to two schedulers.
 
 mod hyperqueue;
 pub mod keep;
@@ -21,21 +21,22 @@ use settle::Runs;
 
 const WARM_RUNS: usize = 100;
 const COLD_RUNS: usize = 50;
-/// The variable that says how many no-op tasks there are, and how many without it.
+/// The variable with the number of no-op tasks, and its default.
 const TASKS: (&str, usize) = ("MUSTER_BENCH_TASKS", 10_000);
 const CRASH_TASKS_MAX: usize = 1_000;
-/// So many at once, for all but Slurm: the cores of the size that clusters have by default.
+/// The number of tasks at once, for all but Slurm: the cores of the default VM size.
 const SLOTS: usize = 4;
-/// The same command for everyone, in a shell.
+/// The same command for every peer, in a shell.
 const NO_OP: &str = "true";
 const STAMP: &str = "date +%s%N";
-/// For all tasks of one measurement.
+/// The time limit for all tasks of one measurement.
 const PATIENCE: Duration = Duration::from_secs(1_200);
 
 struct Bulk {
     tasks: usize,
     took: Duration,
-    /// Of servers, workers and the tasks themselves. Clients are only in it where they are no process of their own.
+    /// The CPU time of servers, workers and the tasks themselves. Clients are included only if they are not a separate
+    /// process.
     cpu: Duration,
 }
 
@@ -43,7 +44,7 @@ struct Crash {
     tasks: usize,
     lost: usize,
     again: usize,
-    /// From the server's new start to the end of the last task.
+    /// From the restart of the server to the end of the last task.
     over_after: Duration,
 }
 
@@ -55,7 +56,7 @@ impl Crash {
     }
 }
 
-/// What is known of a way to run tasks.
+/// The figures of one way to run tasks.
 struct Figures {
     name: &'static str,
     /// From the call that starts a task to its first line.
@@ -64,7 +65,7 @@ struct Figures {
     crash: Option<Crash>,
 }
 
-/// Our own, with all that only we have.
+/// Muster's own figures, including those that only Muster has.
 struct Ours {
     cold: Samples,
     warm: Samples,
@@ -74,7 +75,7 @@ struct Ours {
     plain: Bulk,
 }
 
-/// What this program does for itself when its first argument says so.
+/// The tasks that this program performs for itself, selected by its first argument.
 pub fn run_as(word: &str) -> Option<Result<()>> {
     let words = std::env::args().skip(2);
     match word {

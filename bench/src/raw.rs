@@ -1,4 +1,4 @@
-//! The machine's own limits: what no server on it can beat.
+//! The machine's own limits, which no server on it can beat.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,7 +17,7 @@ pub fn unix_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Records appended and on disk per second, by writers that share nothing but the disk.
+/// Records appended and synced per second, by writers that share nothing but the disk.
 pub fn durable_appends_per_second(folder: &Path, writers: usize) -> Result<f64> {
     let total = Arc::new(AtomicU64::new(0));
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Figures beside their limits, as a table.
+//! Figures next to their limits, as a table.
 
 use std::fmt;
 use std::time::Duration;
@@ -59,14 +59,14 @@ impl Report {
         self.lines.push([peer.to_owned(), "left out".to_owned(), why, String::new()]);
     }
 
-    /// A figure beside what it is meant to be.
+    /// A figure next to its goal.
     pub fn goal(&mut self, what: &str, measured: String, goal: &str, is_met: bool) {
         let verdict = if is_met { "met" } else { "not met" };
         let goal = format!("goal: {goal}");
         self.lines.push([what.to_owned(), measured, goal, verdict.to_owned()]);
     }
 
-    /// A figure beside what it is meant to be and beside a peer's, with the ratio to that.
+    /// A figure next to its goal and a peer's figure, with the ratio to the latter.
     pub fn peer(
         &mut self,
         what: &str,

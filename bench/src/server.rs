@@ -1,4 +1,4 @@
-//! A real server, and a client of its API that keeps one connection.
+//! A real server, and a client of its API with one connection.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -23,7 +23,7 @@ use tokio::process::{Child, Command};
 use crate::front::Target;
 use crate::nodes::keep;
 
-/// What one user may do is not what is measured.
+/// The limits of a single user are not what is measured.
 const LIMITS: [&str; 10] = [
     "--user-requests-per-second",
     "0",
@@ -37,12 +37,12 @@ const LIMITS: [&str; 10] = [
     "1100000",
 ];
 
-/// For anything that should take milliseconds.
+/// The time limit for anything that should take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Server {
     process: Option<Process>,
-    /// Its own process, if the one we have started is its keeper.
+    /// The server's own process, if the one that we started is its keeper.
     kept: Option<u32>,
     state_dir: PathBuf,
     url: String,
@@ -56,39 +56,39 @@ impl Server {
         Server::spawn(Command::new(muster), state_dir, &[]).await
     }
 
-    /// Under a keeper, so that its helper and its nodes are counted, and end even if it does not end them.
+    /// Starts it under a keeper, so that its helper and its nodes are counted, and are ended even if it does not end
+    /// them.
     pub async fn start_kept(muster: &Path, state_dir: PathBuf, flags: &[&str]) -> Result<Server> {
         let keeper = keep::words()?;
         let mut command = Command::new(&keeper[0]);
         command.args(&keeper[1..]).arg(muster).process_group(0);
         let mut server = Server::spawn(command, state_dir, flags).await?;
-        server.kept = Some(keep::first_child(server.pid().context("it runs")?)?);
+        server.kept = Some(keep::first_child(server.pid().context("the server runs")?)?);
         Ok(server)
     }
 
     async fn spawn(mut command: Command, state_dir: PathBuf, flags: &[&str]) -> Result<Server> {
         let started = Instant::now();
         let process = command
-            // Where it was last, if it was anywhere.
-            // What it needs it sets itself.
+            // The server sets this variable itself.
             .env_remove("GLIBC_TUNABLES")
             .args(["up", "--listen", "127.0.0.1:0", "--state-dir"])
             .arg(&state_dir)
             .args(LIMITS)
             .args(flags)
-            // It is for our own measuring of memory; users' servers give theirs back.
+            // The allocator's setting is for our own memory measurements; users' servers return memory to the system.
             .env_remove("MIMALLOC_PURGE_DELAY")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
         let mut process = Process(process);
-        let stdout = process.0.stdout.take().context("it was asked for")?;
+        let stdout = process.0.stdout.take().context("standard output is piped")?;
         let mut lines = BufReader::new(stdout).lines();
         let first = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
         let ready_after = started.elapsed();
         let ready = first.as_deref().and_then(|line| line.strip_prefix("ready "));
-        let url = ready.context("the server did not come up")?.to_owned();
+        let url = ready.context("the server did not become ready")?.to_owned();
         let client = client(&state_dir)?;
         let key = std::fs::read_to_string(state_dir.join("keys/owner.key"))?;
         let token = token(&client, &url, key.trim()).await?;
@@ -116,7 +116,7 @@ impl Server {
         })
     }
 
-    /// The same server as a new user sees it, who may do everything in every workspace.
+    /// The same server for a new user who may do everything in every workspace.
     pub async fn tenant(&self, name: &str) -> Result<Server> {
         let route = Route::Access(AccessRoute::User { name: name.into() });
         let user = access::user_json(UserKind::Person);
@@ -138,17 +138,17 @@ impl Server {
         Ok(self.url.rsplit_once(':').context("a port")?.1.parse()?)
     }
 
-    /// Its own process, or its keeper's.
+    /// The server's own process, or its keeper's.
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().and_then(|process| process.0.id())
     }
 
-    /// From the start of the process to its word that it can be used.
+    /// From the start of the process until it reports that it is ready.
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// The same server for a client of our own.
+    /// The same server for the benchmark's own client.
     pub fn target(&self, tls: Arc<rustls::ClientConfig>) -> Result<Target> {
         let port = self.port()?;
         let header = format!("Authorization: Bearer {}\r\n", self.token);
@@ -156,7 +156,9 @@ impl Server {
     }
 
     async fn call(&self, method: Method, route: &Route, body: Option<String>) -> Result<Vec<u8>> {
-        let url = route.url(&self.url, &[("api-version", "2025-12-01")]).context("no address")?;
+        let url = route
+            .url(&self.url, &[("api-version", "2025-12-01")])
+            .context("the route has no URL")?;
         let mut request = self.client.request(method, url).bearer_auth(&self.token);
         if let Some(body) = body {
             request = request.header("Content-Type", "application/json").body(body);
@@ -170,7 +172,7 @@ impl Server {
         Ok(bytes.to_vec())
     }
 
-    /// A datastore's container: the port of the second listener, its path there, and the query that opens it.
+    /// A datastore's container: the port of the second listener, its path there, and the query that gives access.
     pub async fn container(&self, datastore: &str) -> Result<(u16, String, String)> {
         let at = |name: &str| StorageRoute::Datastore { workspace: workspace(), name: name.into() };
         let seen = self.call(Method::GET, &Route::Storage(at(datastore)), None).await?;
@@ -178,10 +180,10 @@ impl Server {
         let (workspace, name) = (workspace(), datastore.into());
         let route = Route::Storage(StorageRoute::DatastoreSecrets { workspace, name });
         let secrets: Secrets = from_json(&self.call(Method::POST, &route, None).await?)?;
-        let Secrets::Sas { sas_token } = secrets else { bail!("it is opened in another way") };
-        let container = seen.properties.container_name.context("it has a container")?;
+        let Secrets::Sas { sas_token } = secrets else { bail!("the datastore has no SAS token") };
+        let container = seen.properties.container_name.context("the datastore has a container")?;
         // `HOST:PORT/muster`.
-        let account = seen.properties.account_name.context("it has an account")?;
+        let account = seen.properties.account_name.context("the datastore has an account")?;
         let port = account.split('/').next().and_then(|host| host.rsplit_once(':'));
         let port = port.context("the account has a port")?.1.parse()?;
         Ok((port, format!("/{container}"), sas_token))
@@ -241,7 +243,7 @@ impl Server {
         bail!("{name} was not over after {} s", patience.as_secs())
     }
 
-    /// All that the job has printed.
+    /// Everything that the job has printed.
     pub async fn log(&self, name: &str) -> Result<String> {
         let route = HistoryRoute::RunDetails { workspace: workspace(), run: name.into() };
         let route = Route::History(route);
@@ -251,7 +253,7 @@ impl Server {
         Ok(self.client.get(url).send().await?.error_for_status()?.text().await?)
     }
 
-    /// The jobs whose names begin like this.
+    /// The jobs whose names start with this text.
     pub async fn jobs(&self, prefix: &str) -> Result<Vec<JobResource>> {
         let mut found = Vec::new();
         let mut next = Route::Jobs(workspace()).url(&self.url, &[("api-version", "2025-12-01")]);
@@ -276,26 +278,26 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        bail!("{cluster} did not come to {count} nodes in {} s", PATIENCE.as_secs())
+        bail!("{cluster} did not reach {count} nodes within {} s", PATIENCE.as_secs())
     }
 
-    /// Lets a cluster's nodes go, and waits for that.
+    /// Scales a cluster down to no nodes, and waits for that.
     pub async fn delete_cluster(&self, name: &str) -> Result<()> {
         let route = Route::Compute { workspace: workspace(), name: name.into() };
         self.call(Method::DELETE, &route, None).await?;
         let started = Instant::now();
         while self.call(Method::GET, &route, None).await.is_ok() {
-            anyhow::ensure!(started.elapsed() < PATIENCE, "{name} is still there");
+            anyhow::ensure!(started.elapsed() < PATIENCE, "{name} still exists");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     }
 
-    /// What a crash does: its nodes stay, with the keeper.
+    /// Crashes the server: its nodes are kept, under the keeper.
     pub fn kill(mut self) -> Result<Process> {
-        // The next one can have its folder only when it has let go of it.
-        keep::kill(self.kept.context("it has no keeper")?)?;
-        self.process.take().context("it runs")
+        // The next server can use the folder only after this one has released it.
+        keep::kill(self.kept.context("the server has no keeper")?)?;
+        self.process.take().context("the server runs")
     }
 
     pub async fn end(mut self) -> Result<()> {
@@ -303,13 +305,15 @@ impl Server {
             keep::signal(pid, Signal::TERM);
         }
         if let Some(process) = &mut self.process {
-            tokio::time::timeout(PATIENCE, process.0.wait()).await.context("it does not end")??;
+            tokio::time::timeout(PATIENCE, process.0.wait())
+                .await
+                .context("the server does not end")??;
         }
         Ok(())
     }
 }
 
-/// A server's process, or its keeper's. With it all ends that is below it.
+/// A server's process, or its keeper's. When it is dropped, everything below it is ended.
 pub struct Process(Child);
 
 impl Drop for Process {

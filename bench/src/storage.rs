@@ -1,5 +1,5 @@
-//! The blob storage: files in and out beside a plain copy and beside nginx, its memory while gigabytes go through, and jobs
-//! that azure-ai-ml submits.
+//! The blob storage: files in and out next to a plain copy and next to nginx, its memory while gigabytes are
+//! transferred, and jobs that azure-ai-ml submits.
 
 mod files;
 mod line;
@@ -18,11 +18,11 @@ use crate::report::Report;
 use crate::server::Server;
 use files::{FileStore, Large, Small};
 
-/// Of the large file, in MB.
+/// The size of the large file, in MB.
 const LARGE_MB: (&str, u64) = ("MUSTER_BENCH_STORAGE_MB", 1_024);
 const ROUNDS: (&str, u64) = ("MUSTER_BENCH_STORAGE_ROUNDS", 5);
 const SMALL_FILES: (&str, u64) = ("MUSTER_BENCH_STORAGE_FILES", 2_000);
-/// What goes through while the server's memory is looked at, in MB.
+/// How much is transferred while the server's memory is watched, in MB.
 const THROUGH_MB: (&str, u64) = ("MUSTER_BENCH_STORAGE_THROUGH_MB", 5_120);
 const SMALL_BYTES: usize = 10_000;
 const MB: u64 = 1 << 20;
@@ -58,30 +58,31 @@ async fn bytes(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> 
 
     let through = number(THROUGH_MB, 64, 1_000_000)?;
     eprintln!("{through} MB through the server …");
-    memory(report, server.pid().context("it runs")?, &ours, folder, through * MB)?;
+    memory(report, server.pid().context("the server runs")?, &ours, folder, through * MB)?;
     server.end().await?;
     fs::remove_dir_all(folder)?;
     Ok(())
 }
 
-/// What each way took, round for round: disks and virtual machines have moods, and the middle of several has few.
+/// The times of each method, round by round: disks and virtual machines fluctuate, and the median of several rounds
+/// less so.
 #[derive(Default)]
 struct Times {
     copy: Vec<Duration>,
-    /// The fastest that there is.
+    /// The fastest copy that is possible.
     copy_fast: Vec<Duration>,
     up: Vec<Duration>,
     down: Vec<Duration>,
-    /// The same from files that nobody has read before.
+    /// The same from files that are not in the page cache.
     copy_cold: Vec<Duration>,
     down_cold: Vec<Duration>,
-    /// Of nginx, which puts nothing on disk by itself.
+    /// nginx does not sync files to disk.
     up_theirs: Vec<Duration>,
     down_theirs: Vec<Duration>,
 }
 
 impl Times {
-    /// The way in and the way out, each beside the copy and beside nginx.
+    /// Both directions, each next to the copy and next to nginx.
     fn tell(
         &self,
         report: &mut Report,
@@ -102,8 +103,8 @@ impl Times {
     }
 }
 
-/// Begins when nobody's files are on their way to the disk any more, and nothing is left of what was done before: a virtual
-/// machine gives memory that is free back to its host, and has to ask for it again.
+/// Waits until no files are on their way to the disk any more, and removes what is left of earlier rounds: a virtual
+/// machine returns free memory to its host, and has to ask for it again.
 fn at_rest(measure: impl FnOnce() -> Result<Duration>) -> Result<Duration> {
     rustix::fs::sync();
     std::thread::sleep(REST);
@@ -125,12 +126,12 @@ fn large_file(
     let (megabytes, rounds) = (number(LARGE_MB, 16, 100_000)?, number(ROUNDS, 1, 1_000)?);
     eprintln!("a file of {megabytes} MB, in and out, {rounds} times …");
     let large = Large::new(folder, megabytes * MB)?;
-    // What is written first pays for the disk's own warming up.
+    // The first write is slower, while the disk warms up.
     large.copy()?;
     let mut times = Times::default();
     for _ in 0..rounds {
         times.copy.push(at_rest(|| large.copy())?);
-        // Into the memory that the last one has just freed.
+        // Into the memory that the last round has just freed.
         times.copy_fast.push(large.copy()?);
         times.up.push(at_rest(|| large.upload(ours))?);
         times.down_cold.push(at_rest(|| large.download(ours))?);
@@ -139,7 +140,7 @@ fn large_file(
             times.up_theirs.push(at_rest(|| large.upload_whole(theirs))?);
             times.down_theirs.push(at_rest(|| large.download(theirs))?);
         }
-        // What is forgotten is memory at hand: the fastest of its kind.
+        // Memory that was just freed is at hand, which makes this the fastest copy.
         large.forget()?;
         times.copy_cold.push(large.copy()?);
     }
@@ -176,14 +177,14 @@ fn small_files(
     times.tell(report, ["small files in", "the same out"], rate)
 }
 
-/// A number that a variable may set.
+/// A number that an environment variable may override.
 pub fn number((variable, usual): (&str, u64), least: u64, most: u64) -> Result<u64> {
     let Ok(text) = std::env::var(variable) else { return Ok(usual) };
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.with_context(|| format!("{variable} is {text:?}; give a number from {least} to {most}"))
 }
 
-/// The goal, with how near it is, and whether it is met: that is said beside the fastest copy, if there are two.
+/// The goal, how close the figure is, and whether it is met, compared with the fastest copy if there are two.
 fn of_copy(
     say: impl Fn(Duration) -> String,
     ours: Duration,
@@ -202,7 +203,7 @@ fn of_copy(
     (goal, ratio(fastest) >= COPY_GOAL)
 }
 
-/// How much more memory the server has at most while so many bytes go in and out than it had before.
+/// How much more memory the server has at most, compared with before, while this many bytes are transferred in and out.
 fn memory(
     report: &mut Report,
     pid: u32,
@@ -212,7 +213,7 @@ fn memory(
 ) -> Result<()> {
     const PIECE: u64 = 128 * MB;
     let large = Large::new(folder, PIECE.min(bytes))?;
-    // What is kept ready for the first requests is not what grows.
+    // Buffers for the first requests are not counted as growth.
     large.upload(place)?;
     large.download(place)?;
     let before = resident_mb(pid)?;

@@ -1,4 +1,4 @@
-//! What a node says and is told, and what the helper that makes nodes is asked.
+//! The messages from and to a node, and the requests to the helper that creates nodes.
 
 use std::path::Component;
 
@@ -10,7 +10,7 @@ use muster_sandbox::protocol::{MESSAGE_MAX, Request};
 
 use crate::core::Stage;
 
-/// Whatever a node makes up, it harms nobody but itself.
+/// Whatever a node reports, it harms only itself.
 pub fn report(data: &[u8]) {
     let Ok(report) = serde_json::from_slice::<Report>(data) else { return };
     let again = serde_json::to_vec(&report).expect("plain data");
@@ -22,7 +22,8 @@ pub fn report(data: &[u8]) {
     stage.say(Input::Tick);
 }
 
-/// Whatever a node says that it uses, what is taken of it is bounded, and figures that make no sense are left out.
+/// Whatever a node reports about its resource use, the accepted figures are bounded, and figures that make no sense are
+/// dropped.
 pub fn usage(data: &[u8]) {
     let Ok(said) = serde_json::from_slice::<NodeUsage>(data) else { return };
     let taken = said.clone().bounded();
@@ -41,17 +42,23 @@ pub fn desired(data: &[u8]) {
     assert_eq!(serde_json::from_slice::<Desired>(&again).expect("our own JSON"), desired);
 }
 
-/// Whatever the helper is asked, it is a request within its limits or a refusal in plain words: no name is a path, and
-/// nothing is taken that would be read differently when it is said again.
+/// Every message to the helper is either a request within its limits or is refused with a clear message: no name is a
+/// path, and nothing is accepted that would be read differently when it is written again.
 pub fn helper_request(data: &[u8]) {
     match Request::parse(data) {
         Ok(request) => {
             let again = serde_json::to_vec(&request).expect("plain data");
-            assert!(again.len() <= MESSAGE_MAX || data.len() > MESSAGE_MAX, "it does not grow");
+            assert!(
+                again.len() <= MESSAGE_MAX || data.len() > MESSAGE_MAX,
+                "the message does not grow"
+            );
             assert_eq!(Request::parse(&again).expect("our own JSON"), request);
             if let Request::Make(plan) = &request {
-                assert!(Address::of(plan.slot.network, plan.slot.host).is_ok(), "it has a slot");
-                assert!(!plan.node.contains(['/', '.']), "{:?} is no path", plan.node);
+                assert!(
+                    Address::of(plan.slot.network, plan.slot.host).is_ok(),
+                    "the node has a slot"
+                );
+                assert!(!plan.node.contains(['/', '.']), "{:?} is not a path", plan.node);
             }
         }
         Err(refusal) => {
@@ -61,14 +68,14 @@ pub fn helper_request(data: &[u8]) {
     }
 }
 
-/// What the kernel says about cgroups, both lists in one: paths in it may hold anything, and our own group is never
-/// sought outside of where its hierarchy is mounted.
+/// What the kernel says about cgroups, both lists in one: their paths may contain anything, and our own group is never
+/// searched outside of the place where its hierarchy is mounted.
 pub fn cgroup_layout(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (mounts, memberships) = (layout::parse_mounts(text), layout::parse_memberships(text));
     for hierarchy in layout::hierarchies(&mounts, &memberships) {
         if let Some(own) = &hierarchy.own {
-            let below = own.strip_prefix(&hierarchy.at).expect("within its hierarchy");
+            let below = own.strip_prefix(&hierarchy.at).expect("the group is within its hierarchy");
             assert!(below.components().all(|part| part != Component::ParentDir), "{own:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The documents of the API, as our own command line reads them from whatever answers.
+//! The documents of the API, as our own command line reads them from any server.
 
 use std::fmt::Debug;
 

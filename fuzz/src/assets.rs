@@ -1,4 +1,4 @@
-//! What is kept in versions: its documents, and how others name it and its files.
+//! Versioned assets: their documents, and references to them and to their files.
 
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{Asset, AssetKind};
@@ -16,7 +16,7 @@ fn say(kind: AssetKind, action: AssetAction) {
     Stage::running().say(Input::ChangeAsset(Box::new(request)));
 }
 
-/// The same document as one of each kind. What is shown of it and put again is the same asset.
+/// Reads the same document as each kind. An asset that is shown and put again is the same asset.
 pub fn asset(data: &[u8]) {
     for kind in AssetKind::ALL {
         let wanted = match asset::parse_request(kind, &key(), data) {
@@ -59,7 +59,7 @@ pub fn container(data: &[u8]) {
     }
 }
 
-/// A place has one spelling, and no way out of where it says.
+/// A location has one spelling, and does not lead out of its place.
 pub fn place(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let place = match AssetLocation::parse(text, &key()) {
@@ -76,7 +76,7 @@ pub fn place(data: &[u8]) {
     }
 }
 
-/// Whatever is meant can be written in the short form, and means the same.
+/// Every reference can be written in the short form, and means the same.
 pub fn reference(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for kind in AssetKind::ALL {
@@ -93,7 +93,7 @@ pub fn reference(data: &[u8]) {
             }
             Reference::Registry { .. } => continue,
         };
-        // In an id anything may stand between two slashes; those that core takes have neither of these.
+        // In an id, anything may occur between two slashes; names that the core accepts have neither of these.
         if name.contains([':', '@']) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The blob storage's dialect: addresses, signed queries, ranges, lists of blocks, batches; and datastores.
+//! The blob storage's protocol: paths, signed queries, ranges, block lists, batches; and datastores.
 
 use muster_core::Input;
 use muster_core::storage::BlockFrom;
@@ -18,7 +18,7 @@ fn refused(error: &StorageError) {
     assert!(error.to_xml().contains(error.code));
 }
 
-/// A name is what stands there, decoded once: written with every byte encoded it reads back as the same.
+/// A name is the path decoded once: with every byte encoded, it reads back as the same name.
 pub fn blob_address(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let address = match Address::parse(text) {
@@ -35,7 +35,7 @@ pub fn blob_address(data: &[u8]) {
     }
 }
 
-/// What a signed query says, it says in one way; and what it is signed for is never two things.
+/// A signed query has only one meaning, and its signature never applies to two things.
 pub fn blob_sas(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let query = match BlobQuery::parse(text) {
@@ -90,7 +90,7 @@ pub fn block_list(data: &[u8]) {
     assert_eq!(parse_block_list(again.as_bytes()), Ok(blocks));
 }
 
-/// The first line is the request's `Content-Type`. Written again, the batch reads back as the same.
+/// The first line is the request's `Content-Type`. A batch that is written again reads back as the same.
 pub fn blob_batch(data: &[u8]) {
     let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (kind, body) = data.split_at(at);
@@ -150,7 +150,7 @@ pub fn datastore(data: &[u8]) {
     oracle::grown(data, &again);
     let mut read =
         datastore::parse_request(again.as_bytes(), own).unwrap_or_else(|why| panic!("{why}"));
-    // What has no effect is told, and not asked for again.
+    // Properties without effect are noted, and are not sent again.
     let note = wanted.spec.properties.get(muster_wire::notes::NOTE).cloned();
     read.spec.properties.extend(note.map(|note| (muster_wire::notes::NOTE.to_owned(), note)));
     assert_eq!((&read.spec, &read.secret), (&wanted.spec, &wanted.secret));

@@ -1,4 +1,4 @@
-//! Bodies of requests. What is read is written by the code of our own clients, read again, and said to the core.
+//! Bodies of requests. What is read is written by the code of our own clients, read again, and passed to the core.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::core::{CLUSTER, Stage, caller, key, submission};
 use crate::oracle;
 
-/// Stands for any password, so that what was read can be written and read again.
+/// A fixed digest for any password, so that what was read can be written and read again.
 fn digest(_: &str) -> String {
     "digest".to_owned()
 }
@@ -24,9 +24,9 @@ pub fn compute_put(data: &[u8]) {
     let again = compute::request_json(&patch, password);
     oracle::grown(data, &again);
     let mut read = compute::parse_request(again.as_bytes(), &digest).expect("our own JSON");
-    // Its spaces and the order of its keys may differ.
+    // The whitespace and the order of keys may differ.
     read.property_bag.clone_from(&patch.property_bag);
-    // What has no effect is told, and not asked for again.
+    // Properties without effect are noted, and are not sent again.
     assert!(read.ignored.is_empty(), "{:?}", read.ignored);
     read.ignored.clone_from(&patch.ignored);
     assert_eq!(read, patch);
@@ -46,7 +46,7 @@ pub fn compute_patch(data: &[u8]) {
         Ok(patch) => patch,
         Err(error) => return oracle::refusal(&error),
     };
-    // What a put can say, a patch can say in the same words.
+    // A patch can contain everything that a put can, in the same form.
     let put = compute::parse_request(data, &digest);
     assert!(put.is_err() || put.is_ok_and(|put| put == patch || is_flat(data)));
     let wanted = Box::new(patch);
@@ -54,13 +54,13 @@ pub fn compute_patch(data: &[u8]) {
     Stage::running().say(Input::PatchCluster { workspace: key(), name, wanted });
 }
 
-/// Whether the inner `properties` are left out.
+/// Whether the inner `properties` are omitted.
 fn is_flat(body: &[u8]) -> bool {
     let body: Value = serde_json::from_slice(body).expect("it was read");
     body.pointer("/properties/properties").is_none_or(Value::is_null)
 }
 
-/// Everything that is named is there.
+/// Resolves every name.
 struct AllThere;
 
 impl job::Resolve for AllThere {
@@ -98,7 +98,7 @@ pub fn job(data: &[u8]) {
     let again = job::request_json(&spec, &key());
     let mut read =
         job::parse_request(again.as_bytes(), &key(), "job", &AllThere).expect("our own JSON");
-    // What has no effect is told, and not asked for again.
+    // Properties without effect are noted, and are not sent again.
     read.properties.remove(JobSpec::NOTE);
     let note = spec.properties.get(JobSpec::NOTE).cloned();
     read.properties.extend(note.map(|note| (JobSpec::NOTE.to_owned(), note)));

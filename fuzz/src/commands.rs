@@ -1,6 +1,6 @@
-//! What a user hands to a command: files, queries, values of flags, and the small files that keep a choice.
+//! What a user passes to a command: files, queries, values of flags, and the small files that store a choice.
 //!
-//! Where a file goes with arguments or variables, they follow it after a line with only `%`, one on each line.
+//! If a file needs arguments or variables, they follow it after a line with only `%`, one per line.
 
 use std::ffi::OsString;
 
@@ -12,14 +12,14 @@ use serde_json::Value;
 use crate::oracle;
 
 const NOW: Wall = Wall(1_794_772_332_000_000);
-/// Below it the reader of YAML reads what its writer writes.
+/// Up to this depth, the YAML reader can read what its writer writes.
 const YAML_DEPTH_MAX: usize = 60;
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
 }
 
-/// A file, and the lines that go with it.
+/// A file, and the lines that belong to it.
 fn parts(data: &[u8]) -> Option<(&str, Vec<&str>)> {
     let text = text(data)?;
     Some(match text.split_once("\n%\n") {
@@ -35,7 +35,8 @@ fn refused(failure: &Failure) {
     }
 }
 
-/// What was read stands in the request, which a server can read; and the file is what it is as YAML of our own, too.
+/// The request contains what was read, and a server can read it. Written as our own YAML, the file has the same
+/// meaning.
 pub fn compute_file(data: &[u8]) {
     let Some((file, arguments)) = parts(data) else { return };
     let body = match inputs::compute_file(file, &arguments) {
@@ -46,7 +47,7 @@ pub fn compute_file(data: &[u8]) {
     if let Err(error) = compute::parse_request(body.as_bytes(), &str::to_owned) {
         oracle::refusal(&error);
     }
-    // JSON is YAML, except that 1e5 is a text there, and may be written as the other sort.
+    // JSON is YAML, so a file may be written as either, except that 1e5 is a text in YAML.
     let is_exponent = |pair: &[u8]| pair[0].is_ascii_digit() && pair[1].eq_ignore_ascii_case(&b'e');
     if arguments.is_empty()
         && !file.as_bytes().windows(2).any(is_exponent)
@@ -56,7 +57,7 @@ pub fn compute_file(data: &[u8]) {
     }
 }
 
-/// What was read stands in the request, and reads the same again. As a conda specification it is written once and for all.
+/// The request contains what was read, and reads back as the same. A conda specification has a single spelling.
 pub fn job_file(data: &[u8]) {
     let Some((file, sets)) = parts(data) else { return };
     if let Some(written) = inputs::conda_text(file) {
@@ -84,7 +85,7 @@ pub fn workspace_file(data: &[u8]) {
     }
 }
 
-/// What holds, printed as a file, holds again without the variables.
+/// Valid settings, printed as a file, are valid again without the variables.
 pub fn config(data: &[u8]) {
     let Some((file, lines)) = parts(data) else { return };
     let variable = |name: &str| {
@@ -103,7 +104,7 @@ pub fn config(data: &[u8]) {
     assert_eq!(settings(&again), settings(&printed));
 }
 
-/// The expression is the first line, the document is the rest.
+/// The expression is the first line, and the document is the rest.
 pub fn query(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let (expression, document) = text.split_once('\n').unwrap_or((text, SAMPLE));
@@ -130,7 +131,7 @@ pub fn query(data: &[u8]) {
 const SAMPLE: &str = r#"[{"name": "cpu", "nodes": 3, "tags": {"team": "blue"}, "at": [1, 2.5, -3]},
     {"name": "gpu", "nodes": 0, "tags": {}, "is_open": true, "at": []}]"#;
 
-/// The two readers may differ in a fraction's last digit.
+/// The two readers may differ in the last digit of a fraction.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(one), Value::Array(other)) => {
@@ -171,7 +172,7 @@ pub fn login_file(data: &[u8]) {
     }
 }
 
-/// One text as a span, a point in time, and tags.
+/// Reads one text as a duration, as a point in time, and as tags.
 pub fn flag_values(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match inputs::span(text) {
@@ -197,7 +198,8 @@ pub fn flag_values(data: &[u8]) {
     }
 }
 
-/// Whatever the patterns are, each path is left out or not, and git's own folder always is. The paths follow the file.
+/// Whatever the patterns are, each path is either ignored or not, and git's own folder always is. The paths follow the
+/// file.
 pub fn ignore_file(data: &[u8]) {
     let Some((file, paths)) = parts(data) else { return };
     match inputs::ignore_file(file, &paths) {

@@ -1,4 +1,4 @@
-//! A small World that takes what a parser let through: a node up, one starting, one job running and one waiting.
+//! A small World for what a parser accepted: one node is up, one is starting, one job is running and one is waiting.
 
 use std::sync::Arc;
 
@@ -73,10 +73,10 @@ impl Stage {
     }
 
     pub fn first_node(&self) -> String {
-        self.world.nodes().next().expect("there is one").name.to_string()
+        self.world.nodes().next().expect("there is a node").name.to_string()
     }
 
-    /// Says something, and wants World whole afterwards. Whether it was taken.
+    /// Passes an input to the core, and checks World afterwards. Returns whether the input was accepted.
     pub fn say(&mut self, input: Input) -> bool {
         self.now.wall = self.now.wall + Span(1_000);
         self.now.elapsed = self.now.elapsed + Span(1_000);

@@ -15,7 +15,7 @@ fn indexes() -> Vec<String> {
     vec![INDEX.to_owned()]
 }
 
-/// What a recipe is told to uv with, line by line: nothing in there is anything but a package.
+/// The lines that uv gets for a recipe: each of them is a package and nothing else.
 fn check(recipe: &Recipe) {
     for line in &recipe.requirements {
         assert!(line.starts_with(|c: char| c.is_ascii_alphanumeric()), "{line:?}");
@@ -34,14 +34,14 @@ pub fn conda_file(data: &[u8]) {
     match conda::parse(text, &Names::default(), &indexes()) {
         Ok(read) => {
             check(&read.recipe);
-            // They become lines of a log.
+            // Notes become lines of a log.
             assert!(read.notes.iter().all(|note| !note.contains(['\n', '\r', '\u{1b}'])));
         }
         Err(why) => oracle::words(&ErrorChain(&why).to_string()),
     }
 }
 
-/// A context that has everything, and the same in all of it.
+/// A context that has every file, all with the same content.
 struct Everything<'a>(&'a str);
 
 impl Files for Everything<'_> {
@@ -82,7 +82,7 @@ pub fn requirements(data: &[u8]) {
     }
 }
 
-/// As an operator's file, and each of its lines as a name.
+/// Reads the text as an operator's file, and each of its lines as a name.
 pub fn environment_table(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let table = match Table::default().with(text, &indexes()) {
@@ -94,7 +94,7 @@ pub fn environment_table(data: &[u8]) {
     };
     for name in text.lines().take(4) {
         let image = table.image("id", name);
-        assert!(!image.notes.is_empty(), "it says what stands in");
+        assert!(!image.notes.is_empty(), "a note names the substitute");
         image.recipe.iter().for_each(check);
         match table.curated(name, curated_name(name)) {
             Ok(found) => found.recipe.iter().for_each(check),

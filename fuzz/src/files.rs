@@ -1,4 +1,4 @@
-//! Files that people bring along.
+//! Files that people provide.
 
 use std::cell::OnceCell;
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ pub fn trace(data: &[u8]) {
     assert_eq!(read.jobs().len(), trace.jobs().len());
 }
 
-/// A list of all the prices that hold, read in its turn, makes the same prices.
+/// A list of all valid prices, read again, gives the same prices.
 pub fn prices(data: &[u8]) {
     let path = Path::new("/etc/muster/prices.json");
     let catalogue = match prices::parse(data, path) {
@@ -67,7 +67,7 @@ pub fn prices(data: &[u8]) {
     assert_eq!(amounts(&again), amounts(&catalogue));
 }
 
-/// Where a certificate and its key are, and the good ones that stand there.
+/// The places of a certificate and its key, and a valid pair in them.
 struct CertificateFolder {
     folder: TempDir,
     certificate: Vec<u8>,
@@ -81,7 +81,7 @@ thread_local! {
 const HOST: &str = "muster.example.com";
 
 impl CertificateFolder {
-    /// Always the same pair: the key is no secret, and signatures with it have nothing random.
+    /// Always the same pair: the key is not a secret, and its signatures are deterministic.
     fn new() -> CertificateFolder {
         const ED25519: [u8; 16] =
             *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
@@ -99,8 +99,8 @@ impl CertificateFolder {
 
     fn write(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.folder.path().join(name);
-        fs::write(&path, content).expect("it is ours");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        fs::write(&path, content).expect("the folder is writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
         path
     }
 
@@ -114,8 +114,8 @@ impl CertificateFolder {
     }
 }
 
-/// The bytes as the operator's file; and as changes of a good certificate: a place, two bytes long, and what
-/// stands there instead.
+/// Uses the bytes as the operator's file, and as changes to a valid certificate: a position of two bytes, and the byte
+/// to put there.
 pub fn certificate(data: &[u8]) {
     PLACE.with(|place| {
         let place = place.get_or_init(CertificateFolder::new);
@@ -128,7 +128,10 @@ pub fn certificate(data: &[u8]) {
             changed[at] = change[2];
         }
         let read = place.read(pem(&changed).as_bytes());
-        assert!(changed != place.certificate || read.is_ok(), "the good one is good: {read:?}");
+        assert!(
+            changed != place.certificate || read.is_ok(),
+            "the valid certificate is accepted: {read:?}"
+        );
     });
 }
 
@@ -147,7 +150,7 @@ fn pem(der: &[u8]) -> String {
     text
 }
 
-/// A list of files has one text, and nothing on it leads out of the folder that it is put into.
+/// A tree has one text, and nothing in it leads out of the folder that it is written to.
 pub fn tree(data: &[u8]) {
     match Tree::parse(data) {
         Ok(tree) => {
@@ -163,7 +166,7 @@ pub fn tree(data: &[u8]) {
     }
 }
 
-/// A file in frames is the same in whatever pieces it comes, and nothing that came is lost.
+/// A packed file is the same in whatever pieces it arrives, and nothing that arrived is lost.
 pub fn packed_file(data: &[u8]) {
     let unpacked = |step: usize| {
         let (mut unpacking, mut all) = (Unpacking::default(), Vec::new());

@@ -1,4 +1,4 @@
-//! What machines that join say and are told.
+//! The messages from and to hosts that join.
 
 use std::fmt::{Debug, Display};
 
@@ -8,7 +8,7 @@ use muster_providers::joined::protocol::{
 };
 use serde::Serialize;
 
-/// What is taken reads back as the same; what is not is refused in plain words.
+/// What is accepted reads back as the same; everything else is refused with a clear message.
 fn promises<T: Serialize + PartialEq + Debug, E: Display + Debug>(
     data: &[u8],
     parse: fn(&[u8]) -> Result<T, E>,
@@ -31,7 +31,7 @@ fn is_good(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '.', '\0'])
 }
 
-/// Before anybody is known.
+/// These messages arrive before the host is authenticated.
 pub fn join(data: &[u8]) {
     if let Some(request) = promises(data, JoinRequest::parse) {
         assert_eq!(request.version, VERSION);
@@ -44,12 +44,12 @@ pub fn join(data: &[u8]) {
     }
 }
 
-/// No name in it is a path, and no trouble is longer than a log can bear.
+/// No name in it is a path, and no message is too long for a log.
 pub fn report(data: &[u8]) {
     let Some(request) = promises(data, SyncRequest::parse) else { return };
     assert!(request.report.nodes.len() <= NODES_MAX);
     for node in &request.report.nodes {
-        assert!(is_good(&node.name), "{:?} is no path", node.name);
+        assert!(is_good(&node.name), "{:?} is not a path", node.name);
         let trouble = node.trouble.as_deref().unwrap_or_default();
         assert!(trouble.chars().count() <= TROUBLE_MAX && !trouble.contains(char::is_control));
     }

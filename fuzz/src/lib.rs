@@ -1,8 +1,9 @@
-//! Every parser of what others write, as a function of bytes that panics when a promise is broken.
+//! Every parser of external input, as a function of bytes that panics when a promise is broken.
 //!
-//! The promises are stronger than "no panic": what is read can be written and reads back as the same, what is
-//! refused is refused in a few plain words, and what is taken can be handed to the core, which stays whole.
-//! `tests/corpus.rs` runs them over `corpus/` and seeded changes of it; `make fuzz` runs them under libFuzzer.
+//! The promises are stronger than "no panic": what is read can be written and reads back as the same, what is refused
+//! is refused with a short and clear message, and what is accepted can be passed to the core, whose state remains
+//! consistent. `tests/corpus.rs` runs them over `corpus/` and seeded mutations of it; `make fuzz` runs them under
+//! libFuzzer.
 
 mod agents;
 mod answers;

@@ -1,17 +1,17 @@
-//! Changes of a good input, the same for the same seed: as bytes, and, where it is JSON, value by value. The latter
-//! gets further: the odd value stands at a good place.
+//! Mutations of a valid input, the same for the same seed: on its bytes and, if it is JSON, on its values. The latter
+//! get further, because the odd value is in a valid place.
 
 use serde_json::{Map, Number, Value};
 
-/// What is made much longer than it was stays below this.
+/// The size limit for an input that is made much longer.
 const LONG_BYTES: usize = 16 << 10;
 const EDITS_MAX: usize = 4;
 
-/// A small generator of numbers that look random (splitmix64).
+/// A small pseudo-random generator (splitmix64).
 pub struct Random(u64);
 
 impl Random {
-    /// Another sequence for every text.
+    /// A different sequence for every text.
     pub fn new(seed: &str) -> Random {
         let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Random(seed.bytes().fold(0xcbf2_9ce4_8422_2325, fold))
@@ -24,9 +24,9 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `limit`, which is not 0.
+    /// A number below `limit`, which is not 0.
     fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).expect("it is below one")
+        usize::try_from(self.next() % limit as u64).expect("it is below a usize")
     }
 
     fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// One input after a few edits; `others` are inputs of the same parser.
+/// An input after a few edits; `others` are inputs of the same parser.
 pub fn changed(input: &[u8], others: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     if random.below(2) == 0
         && let Ok(mut value) = serde_json::from_slice::<Value>(input)
@@ -87,7 +87,7 @@ fn edit_bytes(bytes: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
             let from = random.below(other.len() + 1);
             bytes.splice(place..until, other[from..].iter().copied());
         }
-        // The same again and again: what takes the square of its length shows.
+        // Repeats a part many times, which reveals quadratic run times.
         _ if until > place => {
             let piece = bytes[place..until].to_vec();
             let times = (1 + random.below(1_000)).min(LONG_BYTES / piece.len());
@@ -145,7 +145,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Each value has a number, its own before those of what is in it.
+/// Numbers the values: each has its own number before those inside of it.
 fn nth(value: &mut Value, mut number: usize) -> Option<&mut Value> {
     if number == 0 {
         return Some(value);

@@ -3,11 +3,11 @@
 use muster_wire::ArmError;
 use muster_wire::error::ErrorBody;
 
-/// A message names the limit, the value and the remedy; nobody reads more than this.
+/// A message names the limit, the value and the remedy; a longer one would not be read.
 const MESSAGE_BYTES_MAX: usize = 2_000;
 const TARGET_BYTES_MAX: usize = 1_000;
 
-/// A 4xx with a few plain words, which reads back as it was written.
+/// The error is a 4xx with a short and clear message, and reads back as it was written.
 pub fn refusal(error: &ArmError) {
     assert!((400..500).contains(&error.status), "{}: {error}", error.status);
     words(&error.body.error.message);
@@ -19,9 +19,9 @@ pub fn refusal(error: &ArmError) {
     assert_eq!(read, *error.body);
 }
 
-/// Something to read, not too long, and nothing that a terminal or a log would act on.
+/// The message is not empty, not too long, and contains nothing that a terminal or a log would interpret.
 pub fn words(message: &str) {
-    assert!(!message.is_empty(), "a refusal without a word");
+    assert!(!message.is_empty(), "a refusal without a message");
     assert!(message.len() < MESSAGE_BYTES_MAX, "a message of {} bytes: {message}", message.len());
     plain(message);
 }
@@ -30,7 +30,7 @@ fn plain(text: &str) {
     assert!(!text.chars().any(char::is_control), "a control character in {text:?}");
 }
 
-/// What was read, written again, may be a few times as long as it came, not more.
+/// What was read and written again may be a few times as long as the input, but not more.
 pub fn grown(from: &[u8], to: &str) {
     let limit = 2_000 + 8 * from.len();
     assert!(to.len() <= limit, "{} bytes became {}", from.len(), to.len());

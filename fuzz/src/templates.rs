@@ -1,4 +1,5 @@
-//! Templates of Azure Resource Manager: a language with functions, which is to end soon and with little.
+//! Templates of Azure Resource Manager: a language with functions, whose evaluation must be quick and need little
+//! memory.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 use crate::core::{Stage, caller};
 use crate::oracle;
 
-/// What the outputs of one may take.
+/// The size limit for the outputs.
 const OUTPUTS_BYTES_MAX: usize = 64 << 10;
 
 fn plan(data: &[u8]) -> Result<Plan, ArmError> {
@@ -30,7 +31,7 @@ fn plan(data: &[u8]) -> Result<Plan, ArmError> {
     deployment::plan(data, &setting, &|_| "digest".to_owned())
 }
 
-/// It comes to the same each time, and the core takes or refuses the whole of it.
+/// The result is the same each time, and the core accepts or refuses all of it.
 pub fn deployment(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data)
         && let Err(error) = deployment::filter(text)
@@ -63,7 +64,7 @@ pub fn deployment(data: &[u8]) {
     let mut stage = Stage::running();
     let trial = DeployRequest { is_trial: true, ..request.clone() };
     let would = stage.say(Input::Deploy(Box::new(trial)));
-    assert_eq!(stage.say(Input::Deploy(Box::new(request))), would, "a trial says what will be");
+    assert_eq!(stage.say(Input::Deploy(Box::new(request))), would, "a dry run predicts the result");
 }
 
 fn step(what: DeployWhat) -> DeployStep {

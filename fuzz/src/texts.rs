@@ -33,20 +33,20 @@ pub fn path(data: &[u8]) {
     assert_eq!(again.route, request.route, "{canonical}");
     assert_eq!(again.route.path().as_ref(), Some(&canonical));
     assert!(!request.route.methods().is_empty());
-    // A link to the next page leads back here, with its token as it was.
+    // A link to the next page leads back here, with its token unchanged.
     let token = request.query.skip().unwrap_or("a b&c");
     let version = request.query.api_version().map(|version| ("api-version", version));
     let query: Vec<_> = version.into_iter().chain([("$skipToken", token)]).collect();
     let link = request.route.url(BASE, &query);
-    let link = link.expect("it has a path");
-    let (path, query) = link[BASE.len()..].split_once('?').expect("it has a query");
+    let link = link.expect("the route has a path");
+    let (path, query) = link[BASE.len()..].split_once('?').expect("the link has a query");
     match Request::parse(path, Some(query)) {
         Ok(next) => {
             assert_eq!(next.route, request.route);
             assert_eq!(next.query.skip(), Some(token));
             assert_eq!(next.query.api_version(), request.query.api_version());
         }
-        // Encoded, a token may be three times as long.
+        // An encoded token may be three times as long.
         Err(PathError::QueryTooLong { .. }) => {}
         Err(other) => panic!("{link}: {other}"),
     }
@@ -73,7 +73,7 @@ pub fn ledger_query(data: &[u8]) {
     }
     let pairs = request.query();
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (*key, &**value)).collect();
-    let url = muster_wire::Route::Metadata.url("", &pairs).expect("it has a path");
+    let url = muster_wire::Route::Metadata.url("", &pairs).expect("the route has a path");
     let written = url.split_once('?').map(|(_, query)| query);
     match Request::parse("/", written) {
         Ok(again) => assert_eq!(LedgerRequest::parse(&again.query), Ok(request)),
@@ -87,7 +87,7 @@ pub fn resources_query(data: &[u8]) {
     if let Err(error) = ResourcesRequest::parse(&query) {
         oracle::refusal(&error);
     }
-    // The filter as it stands, too: most of what is tried is no query.
+    // Also uses the text as a filter directly, because most inputs are not a query.
     let Some(text) = text(data) else { return };
     match Filter::parse(text) {
         Ok(filter) => {
@@ -98,7 +98,7 @@ pub fn resources_query(data: &[u8]) {
                 location: "l",
                 tags: None,
             };
-            // A filter that asks for a tag finds nothing that has none.
+            // A filter for a tag does not match a resource without tags.
             let asks_for_tag = text.starts_with("tagName") && !text.contains("or");
             assert!(!filter.matches(&subject) || !asks_for_tag, "{text}");
         }
@@ -132,7 +132,7 @@ pub fn activity_filter(data: &[u8]) {
         outcome: ActivityOutcome::Done { before: None, after: None },
     };
     let fits = filter.fits(&activity);
-    // Nothing happens outside of its times.
+    // No record outside of its time range matches.
     assert!(!fits || (filter.since <= activity.at && activity.at <= filter.until));
 }
 
@@ -151,7 +151,7 @@ pub fn login_form(data: &[u8]) {
     if let Ok(request) = Request::parse("/t/oauth2/authorize", Some(text))
         && let BrowserReply::Redirect(to) = browser::answer(&request.query)
     {
-        // A browser is never sent to another machine.
+        // A browser is never redirected to another machine.
         let own = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
         let rest = own.iter().find_map(|own| to.strip_prefix(own));
         assert!(rest.is_some_and(|rest| rest.starts_with([':', '/', '?'])), "{to}");

@@ -1,4 +1,4 @@
-//! Bearer tokens: whatever is changed about one, it is no token any more.
+//! Bearer tokens: any change makes a token invalid.
 
 use std::cell::OnceCell;
 
@@ -43,7 +43,7 @@ impl Good {
     }
 }
 
-/// The bytes as a token; and as changes of a good one: a place, two bytes long, and what stands there instead.
+/// Uses the bytes as a token, and as changes to a valid one: a position of two bytes, and the byte to put there.
 pub fn token(data: &[u8]) {
     GOOD.with(|good| {
         let good = good.get_or_init(Good::new);

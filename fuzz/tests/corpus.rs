@@ -1,4 +1,4 @@
-//! Every parser over its corpus and over seeded changes of it: the same inputs each time, in a few seconds.
+//! Runs every parser over its corpus and over seeded mutations of it: the same inputs each time, in a few seconds.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use muster_fuzz::{Random, TARGETS, Target, changed};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Changes of each file.
+/// The number of mutations of each file.
 const CHANGES: usize = 150;
-/// What a parser may take, in the processor's time: a little, and so much for each byte. Debug builds are slow,
-/// and none is slow enough for this unless it looks at everything again for every byte.
+/// How much CPU time a parser may use: a constant, and some for each byte. Debug builds are slow, but none exceeds this
+/// unless it processes the whole input again for every byte.
 const TIME_MIN: Duration = Duration::from_millis(100);
 const TIME_PER_BYTE: Duration = Duration::from_micros(50);
 
@@ -36,7 +36,7 @@ fn files(target: &Target) -> Vec<(String, Vec<u8>)> {
 }
 
 fn run(target: &Target, input: &[u8], what: &str) {
-    // Of all threads: some parsers have one of their own.
+    // The time of all threads, because some parsers have a thread of their own.
     let time_used = || {
         let time = clock_gettime(ClockId::ProcessCPUTime);
         Duration::try_from(time).unwrap()
@@ -53,7 +53,7 @@ fn run(target: &Target, input: &[u8], what: &str) {
 }
 
 fn check(name: &str) {
-    // Where all tests are in one process, its time is to be of one test.
+    // If all tests share one process, its CPU time must belong to a single test.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();

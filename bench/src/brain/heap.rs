@@ -1,4 +1,4 @@
-//! The product's allocator with a counter of what is in use, for as long as somebody wants to know.
+//! The product's allocator with a counter of the memory in use, which can be switched on.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 pub struct Counting;
 
-// SAFETY: every call is handed to the allocator as it came.
+// SAFETY: every call is passed to the allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let pointer = unsafe { MiMalloc.alloc(layout) };
@@ -51,7 +51,7 @@ unsafe fn given_back(pointer: *mut u8) {
     }
 }
 
-/// How much more is in use afterwards, in bytes as the allocator hands them out. Nothing else may go on.
+/// How much more memory is in use afterwards, in bytes as the allocator counts them. Nothing else may run meanwhile.
 pub fn growth(work: impl FnOnce()) -> usize {
     let before = IN_USE.load(Ordering::Relaxed);
     IS_COUNTING.store(true, Ordering::Relaxed);
@@ -60,8 +60,8 @@ pub fn growth(work: impl FnOnce()) -> usize {
     IN_USE.load(Ordering::Relaxed).wrapping_sub(before)
 }
 
-/// Lets the allocator have as much memory as decisions may take, which it then keeps (the Makefile tells it to):
-/// where a machine gets its own memory lazily, the first touch of a large page takes milliseconds.
+/// Lets the allocator acquire as much memory as decisions may need, which it then keeps (the Makefile configures this):
+/// on a machine that gets its own memory lazily, the first access to a large page takes milliseconds.
 pub fn warm_up() {
     const BLOCKS: usize = 128 * 1024;
     let blocks: Vec<Box<[u8; 1024]>> = (0..BLOCKS).map(|_| Box::new([1; 1024])).collect();

@@ -1,4 +1,4 @@
-//! A world as large as it is designed for: every cluster full, a gang at the head of every queue.
+//! A world of the size that it is designed for: every cluster is full, and a gang is at the head of every queue.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,15 +33,15 @@ pub struct Large {
     submitted: u64,
 }
 
-/// What each kind of decision is measured this often.
+/// How often each kind of decision is measured.
 const ROUNDS: u32 = 1_000;
 const GANG: u32 = 8;
 const USERS: u32 = 20;
-/// Of the default size.
+/// The nodes have the default size.
 const VCPUS: u64 = 4;
 
 impl Large {
-    /// With `spare`, every cluster may have so many more nodes, which the quota does not give.
+    /// With `spare`, every cluster may have this many more nodes, which the quota does not allow.
     pub fn new(size: Size, spare: u32) -> Large {
         let mut large = Large::empty(size);
         for cluster in 0..size.clusters {
@@ -78,7 +78,7 @@ impl Large {
         large
     }
 
-    /// A first workspace with so many clusters, of whose making `commit` is told.
+    /// A first workspace with this many clusters; `commit` gets the changes that create them.
     fn begun(clusters: u32, nodes_max: u32, commit: &mut dyn FnMut(Output)) -> Large {
         let now = Now { elapsed: Elapsed(1_000_000), wall: Wall(1_750_000_000_000_000) };
         let catalogue = Arc::new(Catalogue::builtin());
@@ -134,7 +134,7 @@ impl Large {
         self.say(input);
     }
 
-    /// Every node that was asked for comes up, and every job that has nodes runs.
+    /// Every requested node starts, and every job that has nodes runs.
     fn bring_up(&mut self) {
         self.settle(&mut |_| ());
         for (node, epoch) in self.leases() {
@@ -142,7 +142,7 @@ impl Large {
         }
     }
 
-    /// The provider has done what was asked of it, and new nodes have said so.
+    /// The provider has carried out its effects, and the new nodes have reported.
     fn settle(&mut self, commit: &mut dyn FnMut(Output)) {
         let effects: Vec<_> = self.world.effects().map(|effect| effect.id).collect();
         for effect in effects {
@@ -195,7 +195,7 @@ impl Large {
         samples
     }
 
-    /// The gang at the head needs more, and nobody behind it is done in time.
+    /// The gang at the head needs more nodes, and no job behind it would end in time.
     fn freed(&mut self) -> Samples {
         let running: Vec<(String, Epoch)> = (0..self.size.clusters)
             .filter_map(|cluster| {
@@ -225,7 +225,7 @@ impl Large {
         samples
     }
 
-    /// Every cluster would grow, and the quota that they share lets none.
+    /// Every cluster would grow, but the quota that they share allows none to.
     fn quotas(&mut self) -> (Samples, Samples) {
         let mut nodes = self.world.nodes().len() as u64;
         let (mut one, mut many) = (Samples::default(), Samples::default());
@@ -239,7 +239,7 @@ impl Large {
             let input = limit(nodes * VCPUS);
             timed(&mut many, || self.say(input));
         }
-        assert_eq!(self.world.nodes().len() as u64, nodes, "all of it was used");
+        assert_eq!(self.world.nodes().len() as u64, nodes, "the whole quota is used");
         (one, many)
     }
 }
@@ -249,12 +249,12 @@ fn limit(vcpus: u64) -> Input {
     Input::SetQuota { scope, limits: [(QuotaName::Region, Some(vcpus))].into_iter().collect() }
 }
 
-/// How long the answer for the last of so many jobs takes.
+/// How long the answer for the last of this many jobs takes.
 pub fn why_the_last_waits(queued: u32) -> Duration {
     let mut large = Large::new(Size { clusters: 1, nodes: 10, queued }, 0);
     large.submit(0, 1, Priority::Low);
     let last = large.world.jobs().filter(|job| job.phase() == JobPhase::Queued).map(|job| job.id);
-    let last = last.max().expect("they wait");
+    let last = last.max().expect("there are waiting jobs");
     let started = Instant::now();
     let reasons = why(&large.world, last);
     let took = started.elapsed();
@@ -262,7 +262,7 @@ pub fn why_the_last_waits(queued: u32) -> Duration {
     took
 }
 
-/// What World grows by with each of so many jobs.
+/// How much World grows with each of this many jobs.
 pub fn bytes_per_job(jobs: u32, name: &str) -> usize {
     let mut large = Large::empty(Size { clusters: 1, nodes: 0, queued: 0 });
     large.put(0, 0);
@@ -288,7 +288,7 @@ pub fn clusters(clusters: u32, commit: &mut dyn FnMut(Output)) {
     Large::begun(clusters, 4, commit);
 }
 
-/// Every job has run and ended, and the nodes are gone again.
+/// Every job has run and ended, and the nodes have been deleted again.
 pub fn finished_jobs(jobs: u32, commit: &mut dyn FnMut(Output)) {
     const NODES: u32 = 10;
     let mut large = Large::begun(1, NODES, commit);

@@ -8,7 +8,7 @@ use muster_sim::{Scenario, run};
 
 use crate::report::Report;
 
-/// The goal is for so many seeds; fewer are measured, and the rest is calculated.
+/// The goal is for this many seeds; fewer are measured, and the rest is extrapolated.
 const SEEDS: u64 = 500;
 const MEASURED: u64 = 40;
 const DAYS: u32 = 30;

@@ -1,4 +1,4 @@
-//! The next start of a controller: from the file to a World that can decide.
+//! The next start of a server: from the file to a World that can decide.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub fn with_live_jobs(folder: &Path, jobs: u32) -> Result<Duration> {
     Ok(took)
 }
 
-/// A store of what `make` tells.
+/// A store with the changes that `make` produces.
 pub fn fill(path: &Path, make: impl FnOnce(&mut dyn FnMut(Output))) -> Result<()> {
     let mut store = SqliteStore::open(path, Durability::None)?;
     store.claim(1_750_000_000_000)?;

@@ -1,4 +1,4 @@
-//! Trace replay: how many jobs a second the whole of the core decides about, from submit to end.
+//! Trace replay: how many jobs per second the whole core decides about, from submission to end.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,12 +11,12 @@ use muster_sim::replay::{Setting, Trace, peak, replay};
 use crate::report::Report;
 
 const GOAL: f64 = 100_000.0;
-/// From so many nodes per job on, nodes are counted, not jobs: each is started and ended by itself.
+/// Above this number of nodes per job, nodes are counted instead of jobs, because each is started and ended separately.
 const WIDE: f64 = 4.0;
-/// The best of them counts: what else the machine did is not ours.
+/// The best of these runs counts, because other work on the machine should not.
 const ROUNDS: u32 = 3;
 
-/// Our own small trace, and real ones where they are at hand.
+/// Our own small trace, and real ones where they are available.
 pub fn measure(report: &mut Report) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = vec![root.join("examples/trace.csv")];
@@ -61,7 +61,7 @@ pub fn measure(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Jobs, the nodes that they were started on, and how long that took.
+/// The jobs, the nodes that they were started on, and how long that took.
 #[derive(Default)]
 struct Sum {
     jobs: f64,

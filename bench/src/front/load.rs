@@ -1,6 +1,6 @@
-//! A client that costs next to nothing: HTTP over TLS on connections that stay, one request at a time on each.
+//! A client that costs almost nothing: HTTP over TLS on persistent connections, one request at a time on each.
 //!
-//! It shares the machine with the server that it measures, so it does no more than find the end of an answer.
+//! It shares the machine with the server that it measures, so it does no more than find the end of a response.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,16 +15,16 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::report::Samples;
 
-/// A server, and what every request to it says.
+/// A server, and the header that every request to it has.
 #[derive(Clone)]
 pub struct Target {
     pub port: u16,
     pub tls: Arc<ClientConfig>,
-    /// With its line end, or nothing.
+    /// With its line break, or empty.
     pub header: String,
 }
 
-/// Who trusts this certificate authority.
+/// A configuration that trusts this certificate authority.
 pub fn trusting(ca_file: &Path) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(ca_file)?)?;
@@ -52,7 +52,7 @@ impl Target {
         Ok(Caller { stream, header: self.header.clone(), received: Vec::with_capacity(1 << 18) })
     }
 
-    /// Answers per second to one and the same request, on so many connections.
+    /// Responses per second to the same request, on this many connections.
     pub fn rate(&self, path: &str, connections: usize, time: Duration) -> Result<f64> {
         let mut callers = Vec::new();
         for _ in 0..connections {
@@ -75,17 +75,20 @@ impl Target {
                     })
                 })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("the thread does not panic"))
+                .sum()
         });
         let done = done?;
         Ok(done as f64 / started.elapsed().as_secs_f64())
     }
 
-    /// How long it takes to get all of these, one after the other.
+    /// How long it takes to fetch all of these, one after the other.
     pub fn latency(&self, paths: &[String], runs: usize) -> Result<Samples> {
         let mut caller = self.connect()?;
         let mut samples = Samples::default();
-        // The first run pays for what later ones find warm.
+        // The first run is slower, because caches and connections are cold.
         for run in 0..=runs {
             let started = Instant::now();
             for path in paths {
@@ -100,14 +103,14 @@ impl Target {
 }
 
 impl Caller {
-    /// The body of a good answer.
+    /// The body of a successful response.
     pub fn get(&mut self, path: &str) -> Result<&[u8]> {
         let header = &self.header;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
         self.say(&request)
     }
 
-    /// The same of something that is made.
+    /// The same for a PUT.
     pub fn put(&mut self, path: &str, body: &str) -> Result<&[u8]> {
         let (header, length) = (&self.header, body.len());
         let request = format!(
@@ -138,7 +141,7 @@ impl Caller {
 fn more(stream: &mut impl Read, received: &mut Vec<u8>) -> Result<()> {
     let mut piece = [0; 16 << 10];
     match stream.read(&mut piece)? {
-        0 => bail!("the connection was closed in the middle of an answer"),
+        0 => bail!("the connection was closed in the middle of a response"),
         bytes => received.extend_from_slice(&piece[..bytes]),
     }
     Ok(())
@@ -147,8 +150,8 @@ fn more(stream: &mut impl Read, received: &mut Vec<u8>) -> Result<()> {
 fn length(head: &[u8]) -> Result<usize> {
     let head = std::str::from_utf8(head)?;
     let is_good = ["HTTP/1.1 200 ", "HTTP/1.1 201 "].iter().any(|good| head.starts_with(good));
-    anyhow::ensure!(is_good, "not a good answer: {head}");
+    anyhow::ensure!(is_good, "the request failed: {head}");
     let mut fields = head.lines().filter_map(|line| line.split_once(": "));
     let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    Ok(length.context("an answer without its length")?.1.parse()?)
+    Ok(length.context("the response has no Content-Length")?.1.parse()?)
 }

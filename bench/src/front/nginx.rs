@@ -1,4 +1,4 @@
-//! What there is to compare with: nginx, which serves the same bytes from files over the same TLS.
+//! The peer for comparison: nginx, which serves the same bytes from files over the same TLS.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// `None` where there is no nginx.
+    /// `None` if nginx is not installed.
     pub fn start(
         folder: &Path,
         pki: &Path,
@@ -29,7 +29,7 @@ impl Nginx {
         Nginx::with(folder, pki, like, files, "").map(Some)
     }
 
-    /// One that takes files as well, as WebDAV does. It does not wait until they are on disk.
+    /// A server that also accepts files, as WebDAV does. It does not wait until they are on disk.
     pub fn for_uploads(folder: &Path, pki: &Path, like: &Target) -> Result<Option<Nginx>> {
         let takes = "dav_methods PUT; client_max_body_size 0; client_body_buffer_size 1m; output_buffers 2 512k;";
         match is_there() {
@@ -49,7 +49,7 @@ impl Nginx {
         for (number, bytes) in files.iter().enumerate() {
             fs::write(folder.join("files").join(number.to_string()), bytes)?;
         }
-        // Whoever asks for any port gets one that was free a moment ago.
+        // The system returns a port that was free a moment ago.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = folder.join("nginx.conf");
         fs::write(&config, configuration(folder, pki, port, more))?;
@@ -61,7 +61,7 @@ impl Nginx {
             .args(["-e", "stderr"])
             .stderr(Stdio::null())
             .spawn()
-            .context("nginx does not start")?;
+            .context("nginx could not be started")?;
         let target = Target { port, header: String::new(), ..like.clone() };
         let mut nginx = Nginx { process, target };
         nginx.wait_until_up()?;
@@ -81,13 +81,13 @@ impl Nginx {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        bail!("nginx did not come up")
+        bail!("nginx did not become ready")
     }
 }
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Its workers end with it when it is asked to end, not when it is killed.
+        // Its workers end with it when it is asked to end, but not when it is killed.
         let pid = i32::try_from(self.process.id()).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -103,7 +103,7 @@ fn is_there() -> bool {
 
 fn configuration(folder: &Path, pki: &Path, port: u16, more: &str) -> String {
     let (folder, pki) = (folder.display(), pki.display());
-    // The files are only for whoever runs this.
+    // The files are readable only for the user who runs this.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     format!(
         "daemon off; worker_processes auto; {user} pid {folder}/pid;

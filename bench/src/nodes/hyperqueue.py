@@ -1,4 +1,4 @@
-"""HyperQueue's LocalCluster: a command a line on standard input, answers on standard output."""
+"""HyperQueue's LocalCluster: one command per line on standard input, answers on standard output."""
 
 import sys
 import time
@@ -28,11 +28,11 @@ def bulk(client, tasks, path):
     job = Job(max_fails=None)
     for _ in range(tasks):
         job.program(["/bin/sh", "-c", "true"], stdout=None, stderr=None)
-    # Its own wait looks once a second; a last task of lower priority tells the end better.
+    # Its own wait polls once a second; a last task of lower priority shows the end more precisely.
     job.program(STAMP, stdout=str(path), stderr=None, priority=-1)
     before = time.time_ns()
     client.submit(job)
-    # It is one process with the server: looking more often would be counted as the server's work.
+    # It shares a process with the server, so more polling would be counted as the server's work.
     return wait_for_line(path, 0.05) - before
 
 

@@ -1,4 +1,4 @@
-//! HyperQueue, from its package for Python: server and worker are one process there, and it keeps no journal.
+//! HyperQueue, from its Python package: server and worker are one process, and it has no journal.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -17,12 +17,12 @@ use crate::report::Samples;
 
 const NAME: &str = "HyperQueue";
 const DRIVER: &str = include_str!("hyperqueue.py");
-/// Where `make bench` puts it.
+/// Where `make bench` installs it.
 const PYTHON: &str = ".venv-bench/bin/python";
 
 pub fn measure(folder: &Path, runs: usize, tasks: usize, crash_tasks: usize) -> Result<Figures> {
     let python = std::env::var("MUSTER_BENCH_PYTHON").unwrap_or_else(|_| PYTHON.to_owned());
-    ensure!(Path::new(&python).exists(), "there is no {python}; `make setup-peers` makes it");
+    ensure!(Path::new(&python).exists(), "there is no {python}; `make setup-peers` installs it");
     let folder = folder.join("hyperqueue");
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("driver.py"), DRIVER)?;
@@ -44,7 +44,7 @@ pub fn measure(folder: &Path, runs: usize, tasks: usize, crash_tasks: usize) -> 
     drop(cluster);
     let started = Instant::now();
     let again = Cluster::start(&network, &python, &folder)?;
-    // What it had not run it does not know any more.
+    // After a crash it no longer knows the tasks that it had not run.
     let runs = settle::count(&lines, crash_tasks, || false);
     drop(again);
     let crash = Some(Crash::of(crash_tasks, &runs, started));
@@ -67,10 +67,10 @@ impl Cluster {
         let mut kept = Kept::start(&words, |command| {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         })?;
-        let input = kept.keeper().stdin.take().context("it was asked for")?;
-        let output = kept.keeper().stdout.take().context("it was asked for")?;
+        let input = kept.keeper().stdin.take().context("standard input is piped")?;
+        let output = kept.keeper().stdout.take().context("standard output is piped")?;
         let (send, lines) = channel();
-        // It ends with its pipe.
+        // It ends when its pipe is closed.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if send.send(line).is_err() {
@@ -84,7 +84,7 @@ impl Cluster {
     }
 
     fn line(&self) -> Result<String> {
-        self.lines.recv_timeout(PATIENCE).context("no answer")
+        self.lines.recv_timeout(PATIENCE).context("no answer from HyperQueue in time")
     }
 
     fn ask(&mut self, command: &str) -> Result<Duration> {

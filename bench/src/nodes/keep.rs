@@ -1,5 +1,5 @@
-//! A stack of processes, ours or a peer's, that is kept together: what daemons leave behind goes to a keeper and not to
-//! the machine, so its time is counted and all of it is ended.
+//! Keeps a stack of processes together, ours or a peer's: orphans of daemons are adopted by a keeper and not by init,
+//! so their time is counted and all of them are ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,13 +18,13 @@ const START: Duration = Duration::from_secs(5);
 const POLITE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// `muster-bench keep COMMAND…`: runs it and collects what it and its descendants leave, until none is left.
+/// `muster-bench keep COMMAND…`: runs it and waits for it and all its descendants, until none is left.
 pub fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let program = words.next().context("keep what?")?;
     let mut command = Command::new(&program);
-    // It is collected below, with all others.
-    command.args(words).spawn().with_context(|| format!("{program} does not start"))?;
+    // The process is waited for below, with all others.
+    command.args(words).spawn().with_context(|| format!("{program} could not be started"))?;
     std::thread::spawn(end_with_parent);
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
@@ -35,7 +35,7 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     }
 }
 
-/// Whoever ends the bench in the middle ends all of it.
+/// If the benchmark is interrupted, all of its processes end.
 fn end_with_parent() {
     let parent = rustix::process::getppid();
     while rustix::process::getppid() == parent {
@@ -44,13 +44,13 @@ fn end_with_parent() {
     end(std::process::id());
 }
 
-/// This program as the keeper of a command; its arguments are still to be added.
+/// This program as the keeper of a command, whose arguments are still to be added.
 pub fn words() -> Result<Vec<String>> {
     let own = std::env::current_exe()?.to_str().context("a path in UTF-8")?.to_owned();
     Ok(vec![own, WORD.to_owned()])
 }
 
-/// A process under a keeper. With it all ends that it has started.
+/// A process under a keeper. When it is dropped, everything that it started is ended.
 pub struct Kept {
     keeper: Child,
     pub pid: u32,
@@ -60,7 +60,7 @@ impl Kept {
     pub fn start(words: &[String], set_up: impl FnOnce(&mut Command)) -> Result<Kept> {
         let keeper = self::words()?;
         let mut command = Command::new(&keeper[0]);
-        // A Ctrl-C is for the bench, not for its keepers.
+        // Ctrl-C is for the benchmark, not for its keepers.
         command.args(&keeper[1..]).args(words).process_group(0);
         set_up(&mut command);
         let mut kept = Kept { keeper: command.spawn()?, pid: 0 };
@@ -83,7 +83,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Whoever has its number now may be somebody else's.
+        // Once it has been waited for, its process id may belong to another process.
         if read(self.pid).is_some_and(|process| process.parent == self.keeper.id()) {
             signal(self.pid, Signal::TERM);
         }
@@ -97,11 +97,11 @@ impl Drop for Kept {
     }
 }
 
-/// The command's own process, which is the first that a keeper has.
+/// The command's own process, which is the first child of a keeper.
 pub fn first_child(keeper: u32) -> Result<u32> {
     let started = Instant::now();
     while started.elapsed() < START {
-        // Until it is another program, it is a copy of the keeper.
+        // Until it executes another program, it is a copy of the keeper.
         let own = fs::read_link(format!("/proc/{keeper}/exe")).ok();
         let child = processes().into_iter().find(|(_, process)| process.parent == keeper);
         if let Some((pid, _)) = child
@@ -114,7 +114,7 @@ pub fn first_child(keeper: u32) -> Result<u32> {
     bail!("it did not start within {} s", START.as_secs())
 }
 
-/// The time that a process, its descendants, and those of them that are gone have used.
+/// The CPU time of a process and its descendants, including those that have ended.
 pub fn cpu(root: u32) -> Duration {
     let processes = processes();
     let ticks: u64 =
@@ -122,7 +122,7 @@ pub fn cpu(root: u32) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Kills all that is below a process, until nothing is.
+/// Kills everything below a process, until nothing is left.
 pub fn end(root: u32) {
     let started = Instant::now();
     while started.elapsed() < POLITE {
@@ -140,12 +140,12 @@ pub fn end(root: u32) {
 
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
-/// Kills it and waits until it is gone, with all that it held.
+/// Kills a process and waits until it has ended and released everything.
 pub fn kill(pid: u32) -> Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process")?;
     let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
@@ -157,7 +157,7 @@ pub fn kill(pid: u32) -> Result<()> {
 
 struct Process {
     parent: u32,
-    /// Of its own and of its children that it has waited for.
+    /// The CPU time of the process and of the children that it has waited for.
     ticks: u64,
 }
 
@@ -184,8 +184,8 @@ fn processes() -> BTreeMap<u32, Process> {
 
 fn read(pid: u32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything. The parent is the second after it; the 12th to the 15th are user's and
-    // system's time, its own and its children's.
+    // The name, in parentheses, may contain anything. The parent is the second field after it; the 12th to 15th are
+    // user and system time, its own and its children's.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
     Some(Process { parent: fields.get(1)?.parse().ok()?, ticks })

@@ -1,4 +1,4 @@
-//! What there is without a server: a loop that starts the command, by itself or in bubblewrap.
+//! The figures without a server: a loop that starts the command, directly or in bubblewrap.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,12 +45,12 @@ fn measure(
     for _ in 0..runs {
         let before = unix_ns();
         let output = shell(prefix, STAMP).stderr(Stdio::null()).output();
-        let output = output.with_context(|| format!("{name} does not start"))?;
-        ensure!(output.status.success(), "{name} fails: {}", output.status);
+        let output = output.with_context(|| format!("{name} could not be started"))?;
+        ensure!(output.status.success(), "{name} failed: {}", output.status);
         let started = parse_stamp(&String::from_utf8_lossy(&output.stdout))?;
         warm.add(Duration::from_nanos(started.saturating_sub(before)));
     }
-    // Bubblewrap does not wait for what it starts, so a keeper has to for its time to be counted.
+    // Bubblewrap does not wait for what it starts, so a keeper has to, for its time to be counted.
     let keeper = keep::words()?;
     let before = keep::cpu(std::process::id());
     let mut command = Command::new(&keeper[0]);
@@ -62,7 +62,7 @@ fn measure(
     Ok(Figures { name, warm, bulk: Bulk { tasks, took, cpu }, crash: None })
 }
 
-/// `muster-bench loop TASKS [PREFIX…]`: runs so many no-op tasks, and prints how long that took.
+/// `muster-bench loop TASKS [PREFIX…]`: runs this many no-op tasks, and prints how long that took.
 pub fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     let tasks: usize = words.next().context("how many?")?.parse()?;
     let prefix: Vec<String> = words.collect();
@@ -93,7 +93,7 @@ fn shell(prefix: &[&str], script: &str) -> Command {
     command
 }
 
-/// The time that the command has printed first of all.
+/// The time that the command printed in its first line.
 pub fn parse_stamp(output: &str) -> Result<u64> {
     let line = output.lines().next().unwrap_or_default();
     line.trim().parse().with_context(|| format!("no time in its first line, '{line}'"))

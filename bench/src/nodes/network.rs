@@ -1,4 +1,4 @@
-//! A network of its own for peers that listen on every address.
+//! A network namespace for peers that listen on every address.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::keep::Kept;
 
-/// The name is one that leads to the loopback, and without a second address names are not looked up at all.
+/// The host name resolves to the loopback address, and without a second address names are not looked up at all.
 const SET_UP: &str = "hostname localhost && ip link set lo up && ip address add 192.0.2.1/32 dev lo \
                       && exec sleep 86400";
 const START: Duration = Duration::from_secs(10);
@@ -26,20 +26,20 @@ impl Network {
         let mut network = Network { holder };
         let started = Instant::now();
         while !network.is_ready() {
-            ensure!(network.holder.is_up(), "a network of its own is not to be had");
-            ensure!(started.elapsed() < START, "its network did not come up");
+            ensure!(network.holder.is_up(), "a network namespace could not be created");
+            ensure!(started.elapsed() < START, "its network did not become ready");
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(network)
     }
 
-    /// The shell that sets it up is then something else.
+    /// The process is no longer the shell that set it up.
     fn is_ready(&self) -> bool {
         let name = std::fs::read_to_string(format!("/proc/{}/comm", self.holder.pid));
         name.is_ok_and(|name| name.trim() == "sleep")
     }
 
-    /// The command inside of it.
+    /// The command that enters the namespace.
     pub fn inside(&self, command: impl IntoIterator<Item = String>) -> Vec<String> {
         let pid = self.holder.pid.to_string();
         let enter = ["nsenter", "--target", &pid, "--net", "--uts", "--"].map(str::to_owned);

@@ -16,12 +16,12 @@ use crate::server::Server;
 const CLIENTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What keeps jobs apart.
+/// How jobs are isolated.
 #[derive(Clone, Copy)]
 pub enum Sandboxes {
-    /// Each has one.
+    /// Each job has a sandbox of its own.
     Own,
-    /// All on a node are in the node's.
+    /// All jobs on a node share the node's sandbox.
     Shared,
     None,
 }
@@ -52,12 +52,12 @@ impl Stack {
         Ok(Stack { muster: muster.to_owned(), state_dir, sandboxes, server })
     }
 
-    /// From sending a submit to the first line that the job prints.
+    /// From sending a submission to the first line that the job prints.
     pub async fn first_line(&self, cluster: &str, nodes: u32, runs: usize) -> Result<Samples> {
         self.server.put_cluster(cluster, nodes, 1, 0).await?;
         self.server.wait_for_nodes(cluster, nodes as usize).await?;
         let mut samples = Samples::default();
-        // The first run pays for what later ones find warm (connections, page cache): it is not counted.
+        // The first run is not counted, because connections and the page cache are cold.
         for run in 0..=runs {
             let before = unix_ns();
             let job = self.server.submit(&format!("{cluster}-{run}"), cluster, STAMP).await?;
@@ -72,11 +72,11 @@ impl Stack {
         Ok(samples)
     }
 
-    /// So many jobs, each submitted for itself, as many at once as their node has cores.
+    /// This many jobs, each submitted separately, with as many running at once as their node has cores.
     pub async fn bulk(&self, tasks: usize) -> Result<Bulk> {
         self.server.put_cluster("bulk", 1, 1, 0).await?;
         self.server.wait_for_nodes("bulk", 1).await?;
-        let pid = self.server.pid().context("it runs")?;
+        let pid = self.server.pid().context("the server runs")?;
         let (started, before) = (Instant::now(), keep::cpu(pid));
         self.submit_all("bulk", tasks).await?;
         self.wait_for_all("bulk", tasks).await?;
@@ -88,9 +88,9 @@ impl Stack {
         Ok(Bulk { tasks, took, cpu })
     }
 
-    /// Kills the server when half of the jobs are over, and starts it again.
+    /// Kills the server when half of the jobs have ended, and starts it again.
     pub async fn crash(self, tasks: usize) -> Result<Crash> {
-        // None starts before all are accepted, so that half is half.
+        // No job starts before all are accepted, so that half is really half.
         self.server.put_cluster("crash", 0, 0, 0).await?;
         self.submit_all("crash", tasks).await?;
         self.server.put_cluster("crash", 1, 1, 0).await?;
@@ -98,11 +98,11 @@ impl Stack {
         let port = self.server.port()?;
         let left = self.server.kill()?;
         let started = Instant::now();
-        // The nodes look for it where it was, and there it comes up again.
+        // The nodes look for the server at its old address, so it must start there again.
         let Stack { muster, state_dir, sandboxes, .. } = self;
         let flags = sandboxes.flags();
         let server = Server::start_kept(&muster, state_dir.clone(), flags).await?;
-        ensure!(server.port()? == port, "port {port} was taken by another meanwhile");
+        ensure!(server.port()? == port, "port {port} was taken by another process in the meantime");
         let again = Stack { muster, state_dir, sandboxes, server };
         again.wait_for_all("crash", tasks).await?;
         let over_after = started.elapsed();
@@ -140,7 +140,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Jobs start in their order, nearly: the last ones are looked at first, and then every one.
+    /// Jobs start nearly in order, so the last ones are checked first, and then all of them.
     async fn wait_for_all(&self, cluster: &str, tasks: usize) -> Result<()> {
         for task in tasks.saturating_sub(CLIENTS)..tasks {
             self.server.wait_for_end(&format!("{cluster}-{task}"), PATIENCE, PAUSE).await?;

@@ -10,13 +10,13 @@ use anyhow::{Result, ensure};
 use super::PATIENCE;
 
 const PAUSE: Duration = Duration::from_millis(20);
-/// For how long nothing more must come.
+/// How long no new lines must appear.
 const QUIET: Duration = Duration::from_secs(5);
-/// For how long nothing may come of tasks that the peer still knows.
+/// How long no new lines may appear while the peer still has tasks.
 const STUCK: Duration = Duration::from_secs(180);
 
 pub struct Runs {
-    /// By task.
+    /// The number of runs, by task.
     pub runs: BTreeMap<usize, usize>,
     pub last_at: Instant,
 }
@@ -30,7 +30,7 @@ pub fn wait_for_half(lines: &Path, tasks: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nothing more happens, and the peer knows of no task that could.
+/// Waits until nothing more happens and the peer has no tasks left.
 pub fn count(lines: &Path, tasks: usize, mut has_more: impl FnMut() -> bool) -> Runs {
     let (mut seen, mut last_at) = (0, Instant::now());
     loop {

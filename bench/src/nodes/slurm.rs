@@ -18,9 +18,9 @@ use crate::raw::unix_ns;
 use crate::report::Samples;
 
 const NAME: &str = "Slurm";
-/// A job there takes long to be let go, so its best figures want many more slots than there are cores.
+/// Slurm takes long to release a job, so it needs many more slots than cores for its best figures.
 const SLOTS: usize = 256;
-/// At tens of jobs a second more would only take longer.
+/// At tens of jobs per second, more would only take longer.
 const TASKS_MAX: usize = 1_000;
 const RUNS_MAX: usize = 30;
 const COMMAND_TIME: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ pub fn measure(folder: &Path, runs: usize, tasks: usize, crash_tasks: usize) -> 
     Ok(Figures { name: NAME, warm, bulk, crash })
 }
 
-/// Its parts end in this order.
+/// The parts are ended in this order.
 struct Slurm {
     node: Option<Kept>,
     controller: Kept,
@@ -124,7 +124,7 @@ impl Slurm {
         Ok(())
     }
 
-    /// One of its commands, and what it printed.
+    /// Runs one of Slurm's commands, and returns its output.
     fn run(&self, words: &[&str]) -> Result<String> {
         let words = self.network.inside(words.iter().map(|word| (*word).to_owned()));
         let mut child = Command::new(&words[0])
@@ -135,7 +135,7 @@ impl Slurm {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let mut output = child.stdout.take().context("it was asked for")?;
+        let mut output = child.stdout.take().context("standard output is piped")?;
         let reader = std::thread::spawn(move || {
             let mut text = String::new();
             output.read_to_string(&mut text).map(|_| text)
@@ -177,14 +177,14 @@ fn munge_words(folder: &Path) -> Vec<String> {
     let names = ["munge.key", "munge.socket", "munge.pid", "munge.seed", "munge.log"];
     let options = parts.iter().zip(names);
     let options = options.map(|(part, name)| format!("--{part}={}", folder.join(name).display()));
-    // It would not trust a folder that only its owner may enter.
+    // It does not trust a folder that only its owner may enter.
     ["munged", "--foreground", "--force"].map(str::to_owned).into_iter().chain(options).collect()
 }
 
 fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) -> Result<()> {
     let started = Instant::now();
     while !is_there() {
-        ensure!(started.elapsed() < COMMAND_TIME, "{what} did not come up");
+        ensure!(started.elapsed() < COMMAND_TIME, "{what} did not become ready");
         std::thread::sleep(PAUSE);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Our figures beside everyone's, row by row.
+//! Our figures next to every peer's, row by row.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Files on their way: a large one in parts on several connections, and many small ones.
+//! File transfers: a large file in parts on several connections, and many small ones.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
@@ -14,19 +14,19 @@ use rustls::ClientConfig;
 
 use super::line::Line;
 
-/// Of a block, and of a part that is fetched.
+/// The size of a block, and of a part that is fetched.
 const PART_BYTES: u64 = 8 << 20;
 const LINES: u64 = 4;
 const SMALL_LINES: u64 = 8;
 const COPY_PIECE: usize = 1 << 20;
 
-/// Where a server keeps files.
+/// The location of files on a server.
 pub struct FileStore {
     pub port: u16,
     pub tls: Arc<ClientConfig>,
-    /// What every name begins with.
+    /// The prefix of every name.
     pub path: String,
-    /// What opens it, or nothing.
+    /// The query that gives access, or empty.
     pub query: String,
 }
 
@@ -43,13 +43,13 @@ impl FileStore {
     }
 }
 
-/// Runs `work` on so many threads at once.
+/// Runs `work` on this many threads at once.
 fn at_once(threads: u64, work: impl Fn(u64) -> Result<()> + Sync) -> Result<Duration> {
     let started = Instant::now();
     let work = &work;
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|own| scope.spawn(move || work(own))).collect();
-        running.into_iter().try_for_each(|one| one.join().expect("it does not panic"))
+        running.into_iter().try_for_each(|one| one.join().expect("the thread does not panic"))
     })?;
     Ok(started.elapsed())
 }
@@ -57,7 +57,7 @@ fn at_once(threads: u64, work: impl Fn(u64) -> Result<()> + Sync) -> Result<Dura
 pub struct Large {
     path: PathBuf,
     pub bytes: u64,
-    /// So that nothing is there already when it is sent again.
+    /// Changes the content, so that the server does not have it already when it is sent again.
     sent: AtomicU64,
 }
 
@@ -70,7 +70,7 @@ impl Large {
         Ok(Large { path, bytes, sent: AtomicU64::new(0) })
     }
 
-    /// As `cp` does it, and on disk.
+    /// Copies the file as `cp` does, and syncs it to disk.
     pub fn copy(&self) -> Result<Duration> {
         let to = self.path.with_extension("copy");
         let started = Instant::now();
@@ -88,7 +88,7 @@ impl Large {
         Ok(took)
     }
 
-    /// Another one for every content, for servers keep open what they gave out.
+    /// A different name for each content, because servers keep files open after serving them.
     fn name(&self) -> String {
         format!("large{}", self.sent.load(Ordering::Relaxed))
     }
@@ -102,7 +102,7 @@ impl Large {
         (from, PART_BYTES.min(self.bytes - from))
     }
 
-    /// Blocks on several connections, then the list of them.
+    /// Sends blocks on several connections, and then the block list.
     pub fn upload(&self, place: &FileStore) -> Result<Duration> {
         self.rewrite()?;
         let id = |number: u64| format!("{number:08}");
@@ -130,8 +130,8 @@ impl Large {
         Ok(started.elapsed())
     }
 
-    /// For a server without blocks: as many files as there are connections. They are found as one by [`Self::download`]
-    /// only if they are of the same size, so this sends the whole as a file, once all parts were measured.
+    /// For a server without blocks: as many files as there are connections. [`Self::download`] needs a single file, so
+    /// the whole file is sent as well, after the parts were measured.
     pub fn upload_whole(&self, place: &FileStore) -> Result<Duration> {
         let share = self.bytes / LINES;
         let took = at_once(LINES, |own| {
@@ -144,7 +144,7 @@ impl Large {
         Ok(took)
     }
 
-    /// Parts on several connections into one file, which is on disk at the end.
+    /// Fetches parts on several connections into one file, which is synced to disk at the end.
     pub fn download(&self, place: &FileStore) -> Result<Duration> {
         let to = self.path.with_extension("down");
         let target = File::create(&to)?;
@@ -163,17 +163,20 @@ impl Large {
                 let range = Some((from, from + bytes - 1));
                 let mut own = Target::new(own, Some(bytes));
                 let got = line.get(&place.at(&self.name(), ""), range, &mut own)?;
-                anyhow::ensure!(got == bytes, "{got} of {bytes} bytes came");
+                anyhow::ensure!(got == bytes, "only {got} of {bytes} bytes were received");
             }
         })?;
         target.sync_all()?;
         let took = started.elapsed();
-        anyhow::ensure!(is_same(&self.path, &to)?, "what came down is not what went up");
+        anyhow::ensure!(
+            is_same(&self.path, &to)?,
+            "the downloaded file differs from the uploaded one"
+        );
         fs::remove_file(to)?;
         Ok(took)
     }
 
-    /// Changes every block, for what is there already is cheaper to send.
+    /// Changes every block, because sending content that the server already has is cheaper.
     fn rewrite(&self) -> Result<()> {
         let run = self.sent.fetch_add(1, Ordering::Relaxed);
         let mut file = File::options().write(true).open(&self.path)?;
@@ -184,7 +187,7 @@ impl Large {
         Ok(file.sync_all()?)
     }
 
-    /// So that whoever reads it next reads it from disk.
+    /// Drops the file from the page cache, so that the next reader reads it from disk.
     pub fn forget(&self) -> Result<()> {
         let file = File::open(&self.path)?;
         file.sync_all()?;
@@ -211,7 +214,7 @@ fn is_same(one: &Path, other: &Path) -> Result<bool> {
     }
 }
 
-/// Nothing of it is removed while others are measured: ext4 looks for a long time at places that were freed a moment ago.
+/// Nothing is deleted while others are measured: ext4 spends a long time on space that was freed a moment ago.
 pub struct Small {
     folder: PathBuf,
     files: u64,
@@ -231,17 +234,17 @@ impl Small {
         Ok(Small { folder, files, bytes })
     }
 
-    /// The share of one of so many.
+    /// The share of one of this many threads.
     fn of(&self, own: u64, all: u64) -> impl Iterator<Item = u64> {
         (own..self.files).step_by(all as usize)
     }
 
-    /// As `cp` does it, and each on disk before the next.
+    /// Copies the files as `cp` does, and syncs each to disk before the next.
     pub fn copy(&self) -> Result<Duration> {
         self.copy_by(1)
     }
 
-    /// As fast as a copy can be: by as many threads as there are connections elsewhere.
+    /// As fast as a copy can be: with as many threads as there are connections elsewhere.
     pub fn copy_fast(&self) -> Result<Duration> {
         self.copy_by(SMALL_LINES)
     }
@@ -271,7 +274,7 @@ impl Small {
         })
     }
 
-    /// Into files that are on disk before the next is asked for.
+    /// Fetches into files that are synced to disk before the next is requested.
     pub fn download(&self, place: &FileStore, from: &str) -> Result<Duration> {
         let to = self.folder.with_extension(from);
         fs::create_dir_all(&to)?;

@@ -1,5 +1,5 @@
-//! One connection over TLS that carries files, the same for every server. It shares the machine with what it measures, so
-//! it asks the system for much at once and copies little.
+//! A TLS connection that transfers files, the same for every server. It shares the machine with what it measures, so it
+//! uses large buffers and copies little.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 const READ_BYTES: usize = 256 << 10;
-/// For anything that should take seconds.
+/// The time limit for anything that should take seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Rustls reads a few kilobytes at a time; the system is asked for more.
@@ -67,7 +67,7 @@ impl Line {
         Ok(Line { stream, piece: vec![0; READ_BYTES] })
     }
 
-    /// Sends so many bytes and waits until the server says that it has them.
+    /// Sends this many bytes and waits until the server confirms them.
     pub fn put(&mut self, path: &str, source: &mut impl Read, bytes: u64) -> Result<()> {
         let head = format!(
             "PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\
@@ -86,7 +86,7 @@ impl Line {
         self.answer(None).map(drop)
     }
 
-    /// All of a file, or a part: from a byte up to and with another.
+    /// Fetches a whole file, or a part of it: from one byte to another, inclusive.
     pub fn get(&mut self, path: &str, range: Option<(u64, u64)>, into: &mut Target) -> Result<u64> {
         let range =
             range.map(|(from, to)| format!("Range: bytes={from}-{to}\r\n")).unwrap_or_default();
@@ -95,7 +95,7 @@ impl Line {
         self.answer(Some(into))
     }
 
-    /// Takes the body of a good answer, and writes it in large pieces.
+    /// Reads the body of a successful response, and writes it in large pieces.
     fn answer(&mut self, mut into: Option<&mut Target>) -> Result<u64> {
         let mut have = 0;
         let head_end = loop {
@@ -123,13 +123,13 @@ impl Line {
             }
             (from, have) = (0, self.more(0)?);
         }
-        anyhow::ensure!(head.starts_with("HTTP/1.1 2"), "not a good answer: {head}");
+        anyhow::ensure!(head.starts_with("HTTP/1.1 2"), "the request failed: {head}");
         Ok(length)
     }
 
     fn more(&mut self, have: usize) -> Result<usize> {
         match self.stream.read(&mut self.piece[have..])? {
-            0 => bail!("the connection was closed in the middle of an answer"),
+            0 => bail!("the connection was closed in the middle of a response"),
             bytes => Ok(bytes),
         }
     }
@@ -141,5 +141,5 @@ fn length(head: &str) -> Result<u64> {
     }
     let mut fields = head.lines().filter_map(|line| line.split_once(": "));
     let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    Ok(length.context("an answer without its length")?.1.parse()?)
+    Ok(length.context("the response has no Content-Length")?.1.parse()?)
 }

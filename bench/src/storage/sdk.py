@@ -1,7 +1,7 @@
-"""azure-ai-ml as a client of the bench.
+"""azure-ai-ml as a client of the benchmark.
 
-`sdk.py MUSTER STATE_DIR submit PREFIX COUNT`, or `first RUNS`, or `warm RUNS`, says `ready`, waits
-for a line, works, and says what it measured, one `WHAT MILLISECONDS` per line.
+`sdk.py MUSTER STATE_DIR submit PREFIX COUNT`, or `first RUNS`, or `warm RUNS`, prints `ready`,
+waits for a line, works, and prints its measurements, one `WHAT MILLISECONDS` per line.
 """
 
 import json
@@ -25,13 +25,13 @@ logging.disable(logging.WARNING)
 client = MLClient(ManagedIdentityCredential(), "bench", "bench", "bench")
 IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
 PLAIN = Environment(name="bench-plain", version="1", image=IMAGE)
-# One small package, which is on every index.
+# A small package that every index has.
 CONDA = {"dependencies": ["python=3.11", "pip", {"pip": ["six==1.17.0"]}]}
 PATIENCE_S = 120
 
 
 def log_of(name):
-    """The job's log, as far as it is there."""
+    """The log of the job so far."""
     details = client.jobs._runs_operations.get_run_details(name)
     log = next(iter(details.log_files.values()))
     import requests
@@ -40,7 +40,7 @@ def log_of(name):
 
 
 def to_first_line(name, cluster, environment):
-    """From when the server had the job to when it printed, in milliseconds."""
+    """The time from the job's creation to its first line, in milliseconds."""
     job = command(command="date +%s%N", environment=environment, compute=cluster)
     job.name = name
     made = client.jobs.create_or_update(job)
@@ -74,7 +74,7 @@ elif what == "first":
     start()
     for run in range(int(rest[0]) + 1):
         took = to_first_line(f"first-{run}", "zero", environment)
-        # The first pays for what later ones find warm.
+        # The first run is not counted, because caches are cold.
         if run:
             print("first", took, flush=True)
         time.sleep(1)

@@ -1,5 +1,5 @@
-//! What azure-ai-ml sees of the server: jobs from many of its processes at once, how soon the first line is there, and
-//! what an environment costs that is there already.
+//! The server as azure-ai-ml sees it: jobs from many of its processes at once, how soon the first line appears, and the
+//! cost of an environment that is already built.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ const JOBS: (&str, u64) = ("MUSTER_BENCH_SDK_JOBS", 1_000);
 const RUNS: (&str, u64) = ("MUSTER_BENCH_SDK_RUNS", 20);
 const PROCESSES: u64 = 8;
 const PROGRAM: &str = include_str!("sdk.py");
-/// Where `make` puts the clients.
+/// Where `make` installs the clients.
 const PYTHON: &str = ".venv/bin/python";
 const FIRST_LINE_GOAL: Duration = Duration::from_millis(500);
 const WARM_GOAL_MS: f64 = 50.0;
 
 pub async fn measure(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> {
     if !Path::new(PYTHON).exists() {
-        report.left_out("azure-ai-ml", "there is no .venv with it: run `make test` once");
+        report.left_out("azure-ai-ml", "there is no .venv that contains it: run `make test` once");
         return Ok(());
     }
     std::fs::create_dir_all(folder)?;
@@ -71,7 +71,7 @@ struct Clients {
     state_dir: PathBuf,
 }
 
-/// Lines of a name and milliseconds.
+/// Lines with a name and milliseconds.
 struct Seen(Vec<(String, f64)>);
 
 impl Seen {
@@ -97,9 +97,9 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Lets it begin.
+    /// Lets the process begin.
     fn go(&mut self) -> Result<()> {
-        let input = self.child.stdin.as_mut().context("it was asked for")?;
+        let input = self.child.stdin.as_mut().context("standard input is piped")?;
         Ok(input.write_all(b"go\n")?)
     }
 
@@ -120,14 +120,15 @@ impl Clients {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().context("it was asked for")?).lines();
+        let mut lines =
+            BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
         let first = lines.next().transpose()?;
         let process = Process { child, lines };
-        ensure!(first.as_deref() == Some("ready"), "azure-ai-ml does not start: {first:?}");
+        ensure!(first.as_deref() == Some("ready"), "azure-ai-ml did not start: {first:?}");
         Ok(process)
     }
 
-    /// All begin when all are ready.
+    /// All processes begin when all of them are ready.
     fn submit(&self, jobs: u64) -> Result<Duration> {
         let mut processes = Vec::new();
         for process in 0..PROCESSES {
