@@ -1,8 +1,8 @@
 """Opens services of a job in a real browser: `.venv-browser/bin/python browser_flow.py`.
 
-The first line of its input says where: {"lab": ADDRESS, "board": ADDRESS, "folder": FOLDER}. It
-answers with a line of what it saw, and with another, of what the same pages say then, when it is
-given a second line. Pictures and what the browser keeps are in the folder.
+The first line of its input says where: {"lab": URL, "board": URL, "folder": FOLDER}. It answers
+with a line of what it saw. After a second line of input, it answers with what the same pages show
+then. Screenshots and the browser's profile are in the folder.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 from playwright.sync_api import expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
-# No waiting for the outside, which is not there.
+# Do not wait for the internet, which is not reachable.
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -23,7 +23,7 @@ QUIET = (
     "--disable-sync",
 )
 LIMIT_MS = 30_000
-# What the policy of a page has stopped: in the page itself, whatever its console says.
+# What the policy of a page has blocked, recorded in the page itself.
 NOTE_VIOLATIONS = """
 window.stopped = [];
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -32,7 +32,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 
 def heard(page):
-    """Collects what goes wrong on a page: errors that nobody caught, and those of its console."""
+    """Collects the errors of a page: uncaught ones, and those on its console."""
     errors = []
     page.on("pageerror", lambda error: errors.append(f"error: {error}"))
     page.on(
@@ -43,14 +43,14 @@ def heard(page):
 
 
 def use_lab(page, folder):
-    """A notebook and a terminal, as a person has them."""
+    """A notebook and a terminal, as a person uses them."""
     launcher = page.locator(".jp-Launcher")
     expect(launcher).to_be_visible()
     page.screenshot(path=folder / "lab.png")
     launcher.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     cell = page.locator(".jp-Notebook .jp-Cell .cm-content").first
     expect(cell).to_be_visible()
-    # A cell that is run before there is a kernel is run by nobody.
+    # A cell that is run before there is a kernel is never executed.
     expect(page.locator("#jp-main-statusbar")).to_contain_text("| Idle")
     cell.click()
     page.keyboard.type("print(6 * 7)")
@@ -65,7 +65,7 @@ def use_lab(page, folder):
     terminal = page.locator(".jp-Terminal .xterm-screen")
     expect(terminal).to_be_visible()
     terminal.click()
-    # What it shows is painted, so it leaves something that can be read.
+    # The terminal is painted on a canvas, so the command writes a file that can be read.
     page.keyboard.type("echo $((6 * 7)) $AZUREML_RUN_ID | tee typed.txt\n")
     path = page.evaluate("JSON.parse(document.getElementById('jupyter-config-data').text).baseUrl")
     typed = page.wait_for_function(
@@ -116,7 +116,7 @@ def main():
             executable_path=CHROMIUM,
             args=QUIET,
             headless=True,
-            # Its authority is this server's own.
+            # The certificate authority is this server's own.
             ignore_https_errors=True,
             viewport={"width": 1280, "height": 800},
         )

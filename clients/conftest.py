@@ -16,7 +16,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 READY_LIMIT_S = 30
 STOP_LIMIT_S = 15
 
-# Any workspace that the owner names exists from its first use.
+# Any workspace that the owner names is created on first use.
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 RESOURCE_GROUP = "clients-rg"
 WORKSPACE = "clients-ws"
@@ -27,7 +27,7 @@ WORKSPACE_FLAGS = (
     f"--workspace-name={WORKSPACE}",
 )
 
-# Left over from elsewhere, these would be tried before the server's own credential.
+# If these were set, they would be tried before the server's own credential.
 STRAY_PREFIXES = ("AZURE_", "AZUREML_", "ARM_", "MSI_", "IDENTITY_")
 
 
@@ -85,7 +85,7 @@ def running(muster_bin, directory, **options):
     finally:
         process.terminate()
         try:
-            # A debug build checks at its end that its memory is what its rows say.
+            # A debug build checks at its end that its memory matches its rows.
             assert process.wait(STOP_LIMIT_S) == 0, output.read_text()
         except subprocess.TimeoutExpired:
             process.kill()
@@ -116,7 +116,7 @@ def wait_until_ready(process, output):
 
 @pytest.fixture(scope="session")
 def server_env(muster_bin, server):
-    """What `muster env` tells clients: a dict of variable names and values."""
+    """The variables that `muster env` prints for clients, as a dict."""
     printed = subprocess.run(
         [muster_bin, "env", "--shell", "json", "--state-dir", server.state_dir],
         check=True,
@@ -128,7 +128,7 @@ def server_env(muster_bin, server):
 
 @pytest.fixture(scope="session")
 def client_env(server_env):
-    """The same, set in this process; ask for it before anything of azure.ai.ml is imported."""
+    """The same, set in this process. Request it before anything of azure.ai.ml is imported."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(STRAY_PREFIXES)]:
             patch.delenv(name)
@@ -147,7 +147,7 @@ def muster(muster_bin, server):
             env={
                 **os.environ,
                 "MUSTER_STATE_DIR": str(server.state_dir),
-                # The defaults of whoever runs the tests would lead elsewhere.
+                # The defaults of the user who runs the tests would lead elsewhere.
                 "MUSTER_CONFIG_DIR": str(server.state_dir / "no-defaults"),
             },
             capture_output=True,
@@ -165,9 +165,9 @@ def muster(muster_bin, server):
 
 @pytest.fixture(scope="session")
 def session(server, server_env):
-    """A requests session with a good token."""
+    """A requests session with a valid token."""
     with requests.Session() as session:
-        session.trust_env = False  # Its CA bundle would win over ours.
+        session.trust_env = False  # Its CA bundle would take precedence over ours.
         session.verify = server_env["REQUESTS_CA_BUNDLE"]
         token = session.get(
             server_env["IDENTITY_ENDPOINT"],
@@ -179,7 +179,7 @@ def session(server, server_env):
 
 
 def sdk_version():
-    """The azure-ai-ml that these tests are meant for; test_sdk_v2_older.py says another."""
+    """The version of azure-ai-ml that these tests run with; test_sdk_v2_older.py sets others."""
     pinned = re.search(
         r"^azure-ai-ml==(\S+)$", (REPOSITORY / "clients/requirements.txt").read_text(), re.MULTILINE
     )
@@ -205,7 +205,7 @@ def job_cluster(ml_client):
     wanted = AmlCompute(name=JOB_CLUSTER, min_instances=0, max_instances=2)
     wanted.idle_time_before_scale_down = 60
     yield ml_client.compute.begin_create_or_update(wanted).result().name
-    # Others count what is reserved.
+    # Other tests count the reserved vCPUs.
     ml_client.compute.begin_delete(JOB_CLUSTER).result()
 
 
@@ -219,7 +219,7 @@ def job_environment(ml_client):
 
 
 def wait_for(what, limit_s, look):
-    """Looks until the answer is true, and returns it."""
+    """Polls until the result is true, and returns it."""
     deadline = time.monotonic() + limit_s
     while not (seen := look()):
         if time.monotonic() > deadline:

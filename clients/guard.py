@@ -1,4 +1,4 @@
-"""How programs begin that may reach this machine only; `asked` is whom else they wanted."""
+"""The start of programs that may reach this machine only; `asked` lists other hosts they tried."""
 
 GUARD = """
 import json, socket, sys

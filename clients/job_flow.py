@@ -16,7 +16,7 @@ def submit(ml_client, environment, text="true", compute=JOB_CLUSTER, **options):
 
 
 def ended(ml_client, name):
-    """The job, once it has ended."""
+    """The job, after waiting for its end."""
     over = ("Completed", "Failed", "Canceled")
 
     def look():

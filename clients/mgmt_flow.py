@@ -1,4 +1,4 @@
-"""What a program does with azure-mgmt-machinelearningservices, from creating a cluster to its end.
+"""A program with azure-mgmt-machinelearningservices that creates, uses and deletes a cluster.
 
 `test_mgmt.py` runs it once for each version of the package; two versions cannot be in one process.
 It prints what it saw as JSON.

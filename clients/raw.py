@@ -34,7 +34,7 @@ def connect(server, ca_file, timeout=LIMIT_S):
 
 
 def read_answers(connection, count=None):
-    """The answers on a connection: `count` of them, or all until the server closes it."""
+    """The responses on a connection: `count` of them, or all until the server closes it."""
     stream = connection.makefile("rb")
     answers = []
     while count is None or len(answers) < count:
@@ -56,16 +56,16 @@ def read_answers(connection, count=None):
 
 
 def send(server, ca_file, data):
-    """Sends the bytes; gives all answers until the server closes."""
+    """Sends the bytes, and returns all responses until the server closes the connection."""
     with connect(server, ca_file) as connection:
-        # When it has heard enough, what it said is still to be read.
+        # If the server stops reading, its response can still be read.
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             connection.sendall(data)
         return read_answers(connection)
 
 
 def head(method, path, *lines, **headers):
-    """A request without a body, unless `lines` announce one. The server closes after its answer."""
+    """A request without a body, unless `lines` announce one. The server then closes."""
     given = {"Host": "x", "Connection": "close", **headers}
     text = [f"{method} ".encode() + path + b" HTTP/1.1"]
     for name, value in given.items():

@@ -1,7 +1,7 @@
-"""What Azure itself answered: for each recorded request its status and the keys of its answer.
+"""What Azure itself returned: for each recorded request its status and the keys of the response.
 
 `python clients/recorded.py FOLDER` writes azure_shapes.json from a folder of recordings. Only facts
-are kept: no value of an answer, and of the requests what is needed to send them again.
+are kept: no value of a response, and of the requests only what is needed to send them again.
 """
 
 import json
@@ -30,19 +30,19 @@ SCENARIOS = (
     "test_job_command_git_path",
     "test_job_command_job_with_asset_registry",
 )
-# What is kept in versions, by the word in its path: how one is called here.
+# Versioned assets, by the word in their path: what one is called here.
 ASSETS = {
     "environments": "environment",
     "data": "dataset",
     "models": "model",
     "components": "component",
 }
-# Where a workspace is, in the address of a file; and where it is kept that it was somewhere.
+# The workspace in the URL of a file; and the places where such a URL is recorded.
 FILES = re.compile(r"subscriptions/[^/]+/resourcegroups/[^/]+/workspaces/[^/]+", re.IGNORECASE)
 NOWHERE = "subscriptions/s/resourcegroups/g/workspaces/w"
 IMAGE = re.compile(r'"[a-z.]+/azureml/[^"]*"')
 ASSET = re.compile(rf"/workspaces/[^/]+/(?P<word>{'|'.join(ASSETS)})(?P<rest>/.*|)$")
-# Of an address: what it is called here. The order counts.
+# Paths, and what they are called here. The order matters.
 KINDS = [
     ("operation", r"/computeOperationsStatus/"),
     ("diagnosis", r"/workspaces/[^/]+/diagnose$"),
@@ -56,7 +56,7 @@ KINDS = [
     ("workspace", r"/workspaces/[^/]+$"),
     ("workspaces", r"/workspaces$"),
 ]
-# Their keys are names that somebody chose.
+# Their keys are names that a user chose.
 MAPS = ("tags", "userAssignedIdentities", "parameters", "flavors")
 # The environment of recorded jobs.
 ENVIRONMENT = "azureml:recorded:1"
@@ -79,7 +79,7 @@ def keys(document, path=""):
 
 
 def to_keep(kind, body):
-    """A template is kept by the client that sends it."""
+    """A template is replaced by the name of the client that sends it."""
     if kind == "deployment":
         kept = {key: value for key, value in body["properties"].items() if key != "template"}
         return {**body, "properties": kept}
@@ -91,7 +91,7 @@ def to_keep(kind, body):
 
 
 def job_to_keep(body):
-    """What it runs on is in this workspace; its code was in theirs."""
+    """The compute of the job is in this workspace; its code was in the recorded one."""
     job = {key: value for key, value in body["properties"].items() if key != "codeId"}
     job["computeId"] = job["computeId"].split("/")[-1]
     job["environmentId"] = ENVIRONMENT
@@ -102,7 +102,7 @@ def job_to_keep(body):
 
 
 def without_names(document):
-    """Jobs with maps whose keys say nothing: what somebody chose, and what the service noted."""
+    """Jobs with maps whose keys do not matter: those a user chose, and those the service added."""
     if isinstance(document, dict) and "value" in document:
         return {**document, "value": [without_names(item) for item in document["value"]]}
     if not isinstance(document, dict) or "properties" not in document:
@@ -130,7 +130,7 @@ def clusters_only(document):
 
 
 def shape(kind, status, headers, document):
-    """What is compared of an answer."""
+    """The parts of a response that are compared."""
     if kind == "computes":
         document = clusters_only(document)
     if kind in ("job", "jobs"):
@@ -140,15 +140,15 @@ def shape(kind, status, headers, document):
 
 
 def diagnosis(recording):
-    """Azure gives it a while after it was asked, elsewhere: the two are taken for one."""
+    """Azure returns it later, at another URL; the two requests count as one."""
     marker = "userDefinedRouteResults"
     return next(entry for entry in recording if marker in str(entry["response"]))
 
 
 def asset(entry):
-    """Of an address of assets: what it is called here, and what follows the word.
+    """For the path of an asset: what it is called here, and what follows the word.
 
-    Only the answer has the name.
+    Only the response has the name.
     """
     match = ASSET.search(entry["uri"].split("?")[0])
     if not match or entry["status"]["code"] >= 400:
@@ -175,7 +175,7 @@ def steps(scenario, recording):
             kind, name = asset(entry)
         if not kind:
             continue
-        # The answers of the two kinds of computes have little in common.
+        # The responses for the two kinds of computes have little in common.
         if kind == "compute" and "compute_instance" in scenario:
             kind = "instance"
         if kind == "diagnosis":
@@ -189,7 +189,7 @@ def steps(scenario, recording):
             "body": to_keep(kind, entry["body"]),
             **shape(kind, entry["status"]["code"], headers, entry["response"]),
         }
-        # An operation is followed to its end, however many looks that takes.
+        # An operation is polled to its end, however many requests that takes.
         if kind == "operation" and found and found[-1]["request"] == request:
             found.pop()
         if step not in found[-1:]:

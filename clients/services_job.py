@@ -1,4 +1,4 @@
-"""What a job of test_services.py runs: a small web server, and a port of noise."""
+"""The program of a job in test_services.py: a small web server, and a port that sends noise."""
 
 import base64
 import hashlib

@@ -1,6 +1,6 @@
-"""What the four source documents print, from clients/documents: code, files and commands.
+"""The code, files and commands of the four source documents, from clients/documents.
 
-`BLOCKS["S0:42"]` is what begins at line 42 of the first document.
+`BLOCKS["S0:42"]` is the block that begins at line 42 of the first document.
 """
 
 import re
@@ -21,7 +21,7 @@ def read_blocks():
     found = {}
     for page in sorted((REPOSITORY / "clients/documents").glob("*.md")):
         for place, language, text in BLOCK.findall(page.read_text()):
-            assert place not in found, f"{page}: {place} is there twice"
+            assert place not in found, f"{page}: {place} is given twice"
             found[place] = Block(language, text)
     return found
 

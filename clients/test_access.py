@@ -1,4 +1,4 @@
-"""Users with keys of their own: every endpoint for every role, in the own workspace and beside."""
+"""Users with their own keys: every endpoint for every role, in their workspace and in others."""
 
 import json
 import os
@@ -27,7 +27,7 @@ V = {"api-version": "2023-08-01-preview"}
 
 READ, RUN, COMPUTES = "read", "run jobs", "manage computes"
 WORKSPACES, QUOTA, ACCESS = "manage workspaces", "manage quota", "manage access"
-# What each role may do where it holds; a stranger has no role at all.
+# What each role may do where it is assigned; a stranger has no role at all.
 ALLOWED = {
     "Owner": {READ, RUN, COMPUTES, WORKSPACES, QUOTA, ACCESS},
     "Contributor": {READ, RUN, COMPUTES, WORKSPACES, QUOTA},
@@ -42,7 +42,7 @@ NOTHING = {"properties": {"mode": "Incremental", "template": {"resources": []}}}
 # Without a command, so that nothing is submitted.
 JOB = {"properties": {"jobType": "Command"}}
 
-# Every endpoint of a workspace, with what it needs there.
+# Every endpoint of a workspace, with the permission that it needs.
 OF_WORKSPACE = [
     ("GET", "", None, READ),
     ("PUT", "", {}, WORKSPACES),
@@ -102,7 +102,7 @@ OF_WORKSPACE = [
     ("POST", "/computes/none/start", None, COMPUTES),
     ("GET", f"/{ROLES}/none", None, READ),
     ("GET", "/providers/Microsoft.Authorization/roleDefinitions", None, None),
-    # The workspace is locked against this: whoever may delete it is told so.
+    # The workspace is locked against this, and callers who may delete it are told so.
     ("DELETE", "", None, WORKSPACES),
     ("PATCH", "", {"tags": {"a": "b"}}, WORKSPACES),
     ("GET", f"/{LOCKS}", None, READ),
@@ -112,7 +112,7 @@ OF_WORKSPACE = [
     ("PUT", f"/computes/none/{LOCKS}/mine", {}, ACCESS),
 ]
 
-# Endpoints above a workspace: whether whoever has a role on one may use them.
+# Endpoints above a workspace: whether a user with a role on one may use them.
 LOCATIONS = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locations/eastus"
 ABOVE = [
     ("GET", f"{REGION}/usages", None, True),
@@ -131,7 +131,7 @@ ABOVE = [
     ("PUT", GROUP, {"location": "eastus"}, False),
     ("PATCH", GROUP, {"tags": {}}, False),
     ("DELETE", GROUP, None, False),
-    # Each thing that a template makes is checked; whoever may make nothing learns about its form.
+    # Each resource of a template is checked; callers who may create none only learn about its form.
     ("GET", f"{GROUP}/{DEPLOYMENTS}", None, True),
     ("GET", f"{GROUP}/{DEPLOYMENTS}/none", None, True),
     ("HEAD", f"{GROUP}/{DEPLOYMENTS}/none", None, True),
@@ -167,19 +167,19 @@ ABOVE = [
     ("POST", "/providers/Muster.Hosts/token", {}, False),
     ("POST", "/providers/Muster.Storage/collectGarbage", {}, False),
 ]
-# For everybody with a token, or even without one.
+# Open to every caller with a token, or even without one.
 FOR_ALL = [
     ("GET", "/providers/Muster.Identity/me"),
     ("GET", "/tenants"),
     ("GET", "/subscriptions"),
     ("GET", "/metadata/endpoints"),
     ("GET", "/discovery"),
-    # Known to whoever asked for it; to others it is not there.
+    # Visible to the caller who requested it; for others it does not exist.
     ("GET", f"{REGION}/computeOperationsStatus/none"),
     ("GET", "/t/.well-known/openid-configuration"),
     ("GET", "/common/discovery/instance"),
 ]
-# What run history answers reads, but for what is written on a job.
+# Run history only reads, except for updates of a job's metadata.
 HISTORY = [
     ("GET", "history/v1.0", "/runs/none/details", None, READ),
     ("GET", "history/v1.0", "/runs/none/children", None, READ),
@@ -194,7 +194,7 @@ HISTORY = [
     ("GET", "history/v1.0", "/experiments", None, READ),
     ("POST", "history/v1.0", "/experiments", {}, RUN),
 ]
-# Need a key instead of a token (test_tokens.py), or stand with their workspace elsewhere.
+# These need a key instead of a token (test_tokens.py), or are tested with their workspace.
 ELSEWHERE = [
     ("GET", "/msi/token"),
     ("POST", "/t/oauth2/token"),
@@ -246,7 +246,7 @@ def owner(server, server_env):
 
 @pytest.fixture
 def new_user(owner, server, server_env):
-    """Makes users that are gone afterwards: `new_user("Reader", OWN)`."""
+    """Creates users that are deleted afterwards: `new_user("Reader", OWN)`."""
     names = []
 
     def make(role=None, scope=OWN):
@@ -293,7 +293,7 @@ def test_every_endpoint_for_every_role(role, new_user, owner):
 
 
 def test_no_endpoint_is_missing_above():
-    """The page lists every route, which a test beside the routes sees to."""
+    """The page lists every route; a test next to the routes makes sure of that."""
     tested = {(method, OWN + path) for method, path, *_ in OF_WORKSPACE}
     tested |= {(method, path) for method, path, *_ in ABOVE}
     tested |= set(FOR_ALL) | set(ELSEWHERE)
@@ -410,7 +410,7 @@ def run_sdk(caller, env):
 
 
 def run_program(program, env, *arguments):
-    """The real SDK in a process of its own; gives back the JSON in the last line that it prints."""
+    """The real SDK in a process of its own; returns the JSON in the last line that it prints."""
     kept = [name for name in os.environ if not name.startswith(STRAY_PREFIXES)]
     clean = {name: os.environ[name] for name in kept}
     done = subprocess.run(

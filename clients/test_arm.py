@@ -1,4 +1,4 @@
-"""Resource manager's routes, as plain HTTP: what clients send, and what they read of it."""
+"""Resource manager's routes, as plain HTTP: what clients send, and what they read."""
 
 import pytest
 from conftest import wait_for
@@ -14,7 +14,7 @@ V = {"api-version": "2023-08-01-preview"}
 
 @pytest.fixture(scope="module")
 def call(session, server):
-    """Sends one request: `call("GET", path)` gives a response."""
+    """Sends one request: `call("GET", path)` returns a response."""
 
     def send(method, path, body=None, **query):
         return session.request(method, server.url + path, params={**V, **query}, json=body)
@@ -44,7 +44,7 @@ def pool(call):
 
 
 def follow(call, response):
-    """Waits for the operation that an answer names, as clients do."""
+    """Waits for the operation that a response names, as clients do."""
     assert response.headers["Retry-After"] == "1"
     path = "/subscriptions/" + response.headers["Azure-AsyncOperation"].split("/subscriptions/")[1]
     path = path.split("?")[0]
@@ -247,7 +247,7 @@ def test_machine_sizes_and_usages(call, pool):
     ],
 )
 def test_a_patch_cannot_change_what_is_fixed_for_life(call, pool, inner, word):
-    """As a PUT cannot: the type of VM, CPU or GPU, and the tier stay what they were."""
+    """Like a PUT, it cannot change the type of VM, CPU or GPU, and the tier."""
     before = call("GET", POOL).json()["properties"]["properties"]
     body = {"properties": {"computeType": "AmlCompute", "properties": inner}}
     for method in ("PATCH", "PUT"):
@@ -256,7 +256,7 @@ def test_a_patch_cannot_change_what_is_fixed_for_life(call, pool, inner, word):
         said = refused.json()["error"]["message"]
         assert f"{word} cannot be changed after creation" in said, said
         assert "create it again" in said
-    # Clients of api-version 2020-08-01 leave out the inner properties.
+    # Clients of api-version 2020-08-01 omit the inner properties.
     assert call("PATCH", POOL, {"properties": inner}).status_code == 400
     after = call("GET", POOL).json()["properties"]["properties"]
     for key in ("vmSize", "vmPriority", "osType"):

@@ -1,4 +1,4 @@
-"""Bad input to every endpoint: a 4xx that says what is wrong, and nothing written."""
+"""Bad input to every endpoint: a 4xx that says what is wrong, and nothing is written."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ def workspace(session, server):
 
 
 def revision(server):
-    """How many changes have ever been written, without the notes that something was refused."""
+    """How many changes have ever been written, without the records of refused requests."""
     uri = f"file:{urllib.parse.quote(str(server.state_dir / 'muster.db'))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     try:
@@ -45,7 +45,7 @@ def command(**properties):
     return {"properties": {"jobType": "Command", "command": "true", **properties}}
 
 
-# What is sent, and a word that the message must contain.
+# The body, and a word that the message must contain.
 BAD_CLUSTERS = [
     (b"", ""),
     (b"{", ""),
@@ -260,7 +260,7 @@ def test_bad_addresses(session, server, pool, method, path, status, word):
         body = scale(maxNodeCount=1)
     elif method == "PUT" and "/jobs/" in path:
         body = command(computeId="pool")
-    # Prepared by hand: requests would tidy the path before it is sent.
+    # Prepared by hand, because requests would normalise the path before it is sent.
     request = requests.Request(method, server.url, json=body, headers=session.headers)
     prepared = request.prepare()
     prepared.url = server.url + path
@@ -353,7 +353,7 @@ def test_logs_need_a_signature(session, server):
 
 
 def test_a_refusal_leaves_the_connection_usable(session, server):
-    """The body comes after the refusal is certain; unread, it would end the connection."""
+    """The body arrives after the refusal; if it were not read, the connection would end."""
     host, port = urllib.parse.urlsplit(server.url).netloc.split(":")
     context = ssl.create_default_context(cafile=session.verify)
     plain = socket.create_connection((host, int(port)), timeout=10)
@@ -385,7 +385,7 @@ def test_a_slow_or_broken_client_harms_nobody(session, server):
     plain.sendall(b"GET / HTTP/1.1\r\n\r\n")  # No TLS.
     context = ssl.create_default_context(cafile=session.verify)
     half = context.wrap_socket(socket.create_connection((host, int(port))), server_hostname=host)
-    half.sendall(b"PUT /subscriptions HTTP/1.1\r\nHost: x\r\nContent-Le")  # And no more.
+    half.sendall(b"PUT /subscriptions HTTP/1.1\r\nHost: x\r\nContent-Le")  # Nothing follows.
     many = [socket.create_connection((host, int(port))) for _ in range(50)]
     try:
         assert session.get(server.url + WS, params=V, timeout=5).status_code == 200

@@ -1,4 +1,4 @@
-"""Environments with a Dockerfile: what it installs is there, and what cannot be done is named."""
+"""Environments with a Dockerfile: its packages are installed, and unsupported steps are named."""
 
 import json
 import uuid

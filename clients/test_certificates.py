@@ -1,4 +1,4 @@
-"""Certificates, ours and the operator's, are renewed under clients that are connected."""
+"""Certificates, ours and the operator's, are renewed while clients are connected."""
 
 import datetime
 import os
@@ -42,7 +42,7 @@ def certificate(name, key, issuer, issuer_key, start=-1, end=30, is_ca=False):
 
 
 class Authority:
-    """A CA of the operator's, and the two files that it fills."""
+    """A CA of the operator, and the two files that it writes."""
 
     def __init__(self, folder):
         self.key = new_key()
@@ -50,7 +50,7 @@ class Authority:
         self.cert_file, self.key_file = folder / "own.pem", folder / "own.key"
 
     def write(self, name=HOST, **times):
-        """A new certificate in the files; its serial number."""
+        """Writes a new certificate to the files, and returns its serial number."""
         key = new_key()
         leaf = certificate(name, key, "Lab CA", self.key, **times)
         chain = b"".join(each.public_bytes(PEM) for each in (leaf, self.certificate))
@@ -95,7 +95,7 @@ def test_ours_is_renewed_without_a_restart(own):  # noqa: F811
     server = own(how="serve")
     with connect(server.port, "localhost", server.ca) as old:
         before = serial(old)
-        (server.state / "pki" / "server.pem").unlink()  # As if its time were over.
+        (server.state / "pki" / "server.pem").unlink()  # As if it had expired.
         server.process.send_signal(signal.SIGHUP)
 
         def has_changed():
@@ -117,20 +117,20 @@ def test_the_operators_is_taken_when_its_files_change(own, tmp_path):  # noqa: F
     assert server.url.startswith(f"https://{HOST}:") and env["NODE_EXTRA_CA_CERTS"] == bundle
     with connect(server.port, HOST, bundle) as old:
         assert serial(old) == first
-        # By another name and by address there is ours.
+        # For another name and for an IP address, our own certificate is used.
         assert serial_now(server, "localhost", server.ca) != first
         assert serial_now(server, "127.0.0.1", server.ca) != first
         second = authority.write()
 
         def is_second():
-            # One that says nothing for ten seconds is closed, whatever its certificate.
+            # A connection that is idle for ten seconds is closed, whatever its certificate.
             assert still_answers(old)
             return serial_now(server, HOST, bundle) == second
 
-        wait_for("the new one, without a signal", 20, is_second)
+        wait_for("the new certificate, without a signal", 20, is_second)
         assert still_answers(old)
-    authority.write(name="other.test")  # Is of no use here, and changes nothing.
-    wait_for("a word about it", 20, lambda: "not for muster.test" in server.log.read_text())
+    authority.write(name="other.test")  # This file is unusable, and changes nothing.
+    wait_for("a message about it", 20, lambda: "not for muster.test" in server.log.read_text())
     assert serial_now(server, HOST, bundle) == second
     assert server.stop() == 0
 

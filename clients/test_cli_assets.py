@@ -1,4 +1,4 @@
-"""What the command line makes azure-ai-ml reads, and the other way round; nothing is sent twice."""
+"""azure-ai-ml reads what the command line creates, and vice versa; nothing is sent twice."""
 
 import json
 import uuid
@@ -46,14 +46,14 @@ def refused(muster):
 
 
 def check(ours, entity):
-    """All that az would print is what we print, and nothing else."""
+    """We print exactly the keys that az would print."""
     theirs = json.loads(json.dumps(entity._to_dict(), default=str))
 
     def tidy(value):
         if isinstance(value, dict):
             kept = {key: tidy(inner) for key, inner in value.items() if inner is not None}
             return {key: inner for key, inner in kept.items() if key != "_source"}
-        # How one version of the client spells a word of the server's.
+        # How one version of the client spells a word of the server.
         return {"CreatedByType.USER": "User"}.get(value, value) if isinstance(value, str) else value
 
     ours = dict(ours)
@@ -74,12 +74,12 @@ def test_environments_are_the_same_from_both(ml_client, printed, tmp_path):
     check(made, ml_client.environments.get(name, version="1"))
     conda = str(tmp_path / "conda.yml")
     theirs = Environment(name=name, image=IMAGE, conda_file=conda, tags={"a": "b"})
-    assert ml_client.environments.create_or_update(theirs).version == "1", "it is the same"
+    assert ml_client.environments.create_or_update(theirs).version == "1", "both read the same"
     theirs = Environment(name=name, image="debian:13", description="d")
     assert ml_client.environments.create_or_update(theirs).version == "2"
     image = ["--image", "debian:13", "--description", "d"]
     same = printed("environment", "create", "-n", name, *image)
-    assert same["version"] == "2", "and the other way round"
+    assert same["version"] == "2", "the SDK reads the same"
     shown = printed("environment", "show", "-n", name, "--label", "latest")
     check(shown, ml_client.environments.get(name, label="latest"))
     assert shown == printed("environment", "show", "-n", f"azureml:{name}")
@@ -211,7 +211,7 @@ def test_a_component_brings_its_code_and_its_environment(ml_client, printed, tmp
     theirs = ml_client.components.create_or_update(load_component(str(file)), version="2")
     assert theirs.code.removeprefix("azureml:") == bare["code"], "the same files are the same code"
     found = theirs.environment.removeprefix("azureml:")
-    assert found == bare["environment"], "the same nameless environment"
+    assert found == bare["environment"], "the same anonymous environment"
     check(printed("component", "show", "-n", name, "-v", "2"), theirs)
     update = ("component", "update", "-n", name, "--label", "latest")
     printed(*update, "--set", "display_name=Other", "tags.a=b")
@@ -248,7 +248,7 @@ def test_what_a_component_includes_is_the_same_code_from_both(
     assert made["additional_includes"] == ["../lib", "../shared.txt", "../packed.zip"]
     theirs = ml_client.components.create_or_update(load_component(str(file)), version="2")
     assert theirs.code.removeprefix("azureml:") == made["code"].removeprefix("azureml:")
-    # Without them, and without code of its own.
+    # Without environment and inputs, and without its own code.
     file.write_text((text % "../lib").replace("code: src\n", ""))
     theirs = ml_client.components.create_or_update(load_component(str(file)), version="3")
     made = printed("component", "create", "-f", file)

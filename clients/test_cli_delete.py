@@ -1,4 +1,4 @@
-"""Deleting from a terminal: the command asks, and takes no for an answer."""
+"""Deleting from a terminal: the command asks, and accepts a no."""
 
 import os
 import pty
@@ -59,4 +59,4 @@ def test_without_a_terminal_it_wants_a_yes(muster, cluster):
 def test_it_does_not_wait_when_told_so(muster, cluster):
     left = muster("compute", "delete", "--yes", "--no-wait", "--name", cluster, *WORKSPACE_FLAGS)
     assert "Succeeded" not in left.stderr
-    wait_for("the cluster goes", 30, lambda: not is_there(muster, cluster))
+    wait_for("the cluster is deleted", 30, lambda: not is_there(muster, cluster))

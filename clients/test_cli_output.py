@@ -14,7 +14,7 @@ def printed(muster, *arguments):
 def check(ours, entity, without=()):
     theirs = json.loads(json.dumps(entity._to_dict(), default=str))
     theirs = {key: value for key, value in theirs.items() if key not in without}
-    # az shows the value of this one, and adds the group from the id.
+    # az shows the value of this key, and adds the group from the id.
     theirs.pop("provisioning_state", None)
     assert {key: ours.get(key) for key in theirs} == theirs
     assert ours["resourceGroup"] == ours["id"].split("/")[4]
@@ -38,7 +38,7 @@ def test_a_cluster_is_printed_with_the_keys_of_az(ml_client, muster):
 
 
 def test_an_instance_is_printed_with_the_keys_of_az(ml_client, muster):
-    # What the client makes up for itself, and what it writes in another form.
+    # Keys that the client makes up itself, and keys that it writes in another form.
     own = {"enable_root_access", "enable_sso", "enable_os_patching", "created_on", "state"}
     create = ("compute", "create", "--name", "shown-instance", "--type", "ComputeInstance")
     made = printed(muster, *create, "--tags", "team=blue", "--description", "shown")

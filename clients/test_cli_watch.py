@@ -57,7 +57,7 @@ class Terminal:
         after = termios.tcgetattr(self.theirs)
         os.close(self.ours)
         os.close(self.theirs)
-        assert after == self.before, "the terminal is not as it was"
+        assert after == self.before, "the terminal was not restored"
         return code
 
 

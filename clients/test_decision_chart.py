@@ -1,6 +1,6 @@
-"""The decision chart of an elastic pool: every branch of it on real nodes, through azure-ai-ml.
+"""The decision chart of an elastic cluster: every branch on real nodes, through azure-ai-ml.
 
-`muster` does what the client has no verb for: it says why a job waits, and takes a node away.
+`muster` does what the client cannot: it explains why a job waits, and evicts a node.
 """
 
 import itertools
@@ -13,10 +13,10 @@ from conftest import WORKSPACE_FLAGS, wait_for
 LIMIT_S = 60
 # Long enough for a job to come back to a warm node.
 LONG_S = 600
-# It ends when it is told to.
+# It ends when it gets a signal.
 HOLD = "exec sleep 600"
 SIZE = "Standard_DS1_v2"
-# The machine's own Python stands in for it.
+# The host's own Python is its substitute.
 IMAGE = "docker.io/library/ubuntu:22.04"
 
 
@@ -53,7 +53,7 @@ class Pool:
         wait_for(f"{job} is {status}", LIMIT_S, lambda: self.status(job) == status)
 
     def node_of(self, job):
-        """Where a job whose command says so has run."""
+        """The node on which a job has run, from its log."""
         return self.muster("job", "stream", "--name", job, *WORKSPACE_FLAGS).stdout.split()[-1]
 
     def cancel(self, job):
@@ -98,10 +98,10 @@ def test_from_nothing_to_a_node_and_back_to_nothing(pool):
     assert len(seen) <= 1, "one job brings one node"
     assert set(seen) <= {chart.node_of(job)}
     chart.wait_for_nodes()
-    # And again from nothing.
+    # And again from zero nodes.
     again = chart.submit("echo $MUSTER_NODE")
     chart.wait_for_job(again, "Completed")
-    assert chart.node_of(again) != chart.node_of(job), "the first is gone for good"
+    assert chart.node_of(again) != chart.node_of(job), "the first node is not used again"
     chart.wait_for_nodes()
 
 
@@ -155,8 +155,8 @@ def test_a_job_of_two_nodes_brings_two(pool):
 
 
 def test_a_pool_shrinks_to_its_minimum_and_no_further(pool):
-    # Scaled down → more than the minimum? yes → the timer goes on; no → at the minimum, which is
-    # looked at before anything goes.
+    # Scaled down → more than the minimum? yes → the timer continues; no → at the minimum, which
+    # is checked before any node is deleted.
     chart = pool("chart-floor", min_instances=1, max_instances=3, idle_time_before_scale_down=1)
     chart.wait_for_nodes("idle")
     holds = [chart.submit(HOLD) for _ in range(3)]
@@ -166,7 +166,7 @@ def test_a_pool_shrinks_to_its_minimum_and_no_further(pool):
     for job in holds:
         chart.cancel(job)
     (last,) = chart.wait_for_nodes("idle")
-    for _ in range(10):  # For several times its idle time.
+    for _ in range(10):  # Several times the idle time.
         time.sleep(0.3)
         assert chart.nodes() == {last: "idle"}
     chart.put(min_instances=0)
@@ -182,7 +182,7 @@ def test_a_low_priority_node_that_is_taken_away_is_replaced_for_its_job(pool):
     evict = ("compute", "evict", "--cluster", chart.name, "--node", node, *WORKSPACE_FLAGS)
     chart.muster(*evict)
     chart.wait_for_job(job, "Completed")
-    assert chart.node_of(job) not in ("", node), "it ran again, elsewhere"
+    assert chart.node_of(job) not in ("", node), "it ran again, on another node"
     chart.wait_for_nodes()
 
 

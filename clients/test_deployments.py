@@ -1,4 +1,4 @@
-"""Templates: workspaces as azure-ai-ml creates them, and what anybody may write into one."""
+"""Templates: workspaces as azure-ai-ml creates them, and templates that users write."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ DEPLOYMENTS = "providers/Microsoft.Resources/deployments"
 
 
 class ByHand:
-    """A server where nothing is there that nobody made, and its owner."""
+    """A server on which workspaces are not created on first use, and its owner."""
 
     def __init__(self, binary, directory):
         self.binary, self.directory = binary, directory
@@ -131,7 +131,7 @@ print(json.dumps(seen))
 """
 
 
-# Takes 13 s with the older client: it makes, changes and deletes workspaces, and waits for each.
+# Takes 13 s with the older client: it creates, updates and deletes workspaces, and waits.
 @pytest.mark.parametrize("older", [None, "ai-ml-1.20.0"])
 def test_azure_ai_ml_creates_a_workspace_with_its_template(owner, older):
     first = {"PYTHONPATH": str(pathlib.Path(sys.prefix) / older)} if older else {}
@@ -146,7 +146,7 @@ def test_azure_ai_ml_creates_a_workspace_with_its_template(owner, older):
     status, code, message = seen["refused"]
     assert (status, code) == (400, "InvalidPropertyValue")
     assert "x" * 40 in message and "33" in message
-    # What its template brings along is named, and what is not made is said.
+    # The other resources of its template are listed as not created.
     listed = owner("GET", f"{GROUP}/{DEPLOYMENTS}").json()["value"]
     found = next(item for item in listed if item["name"].startswith("from-sdk-"))
     assert found["properties"]["provisioningState"] == "Succeeded"
@@ -240,7 +240,7 @@ def test_a_deployment_is_followed_listed_kept_and_forgotten(owner):
     assert [item["name"] for item in listed] == ["Kept"]
     none = owner("GET", f"{GROUP}/{DEPLOYMENTS}", **{"$filter": "provisioningState eq 'Failed'"})
     assert none.json()["value"] == []
-    # Every part has a line in the activity log, and so has the whole.
+    # Every resource has a record in the activity log, and so has the deployment.
     events = f"{SUBSCRIPTION}/providers/Microsoft.Insights/eventtypes/management/values"
     noted = [line["resourceId"] for line in owner("GET", events).json()["value"]]
     assert noted[:3] == [path, f"{resource}/computes/kept-pool", resource]
@@ -298,7 +298,7 @@ def test_a_template_needs_the_roles_of_all_that_it_makes(owner):
         assert refused.status_code == 403, refused.text
     owner("PUT", f"{GROUP}/{DEPLOYMENTS}/owners", body([workspace("mine")]))
     assert deploy("owners", own).status_code == 403
-    # One sees what one made, not what others made in the group.
+    # Users see their own deployments, not those of others in the group.
     listed = owner("GET", f"{GROUP}/{DEPLOYMENTS}", None, made["key"]).json()["value"]
     assert [item["name"] for item in listed] == ["ok"]
     hidden = owner("GET", f"{GROUP}/{DEPLOYMENTS}/owners", None, made["key"])

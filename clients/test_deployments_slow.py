@@ -1,4 +1,4 @@
-"""Templates with what takes time: an instance is there with its node, and a client waits for it."""
+"""Templates that take time: an instance is ready once it has a node, and a client waits for it."""
 
 import json
 import shutil
@@ -63,14 +63,14 @@ def test_a_client_waits_for_a_deployment_until_its_instance_is_there(own):  # no
     assert found["ended"] == "Succeeded"
     shown = server.session().get(f"{server.url}{GROUP}/{DEPLOYMENTS}/waits", params=V).json()
     assert shown["properties"]["duration"] > "PT0.000000S"
-    # A cluster is there at once: nodes come when jobs do.
+    # A cluster is ready at once: nodes are created when there are jobs.
     found = deploy(server, "at-once", cluster("slow/pool2"))
     assert found["shown"] == "Succeeded" and set(found["asked"]) <= {"Succeeded"}
 
 
 @pytest.fixture
 def barren(muster_bin, tmp_path):
-    """A server that can make no node: the program that would be its agent is gone."""
+    """A server that cannot create nodes, because the agent's program was deleted."""
     copy = tmp_path / "muster"
     shutil.copy2(muster_bin, copy)
     server = Own(copy, tmp_path)

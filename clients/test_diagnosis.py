@@ -1,4 +1,4 @@
-"""What Azure's client does with a workspace besides making and changing it."""
+"""What Azure's client does with a workspace besides creating and updating it."""
 
 from own_server import own  # noqa: F401  (a fixture)
 from test_access import run_program

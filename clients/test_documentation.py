@@ -1,11 +1,11 @@
 """Every command block of README.md and docs/ is run as from a fresh checkout, against one server.
 
 A block is a command block if one of its lines begins with a program that people run. Comments
-before it, which nobody sees on the rendered page, say what it needs:
+before it, which are not shown on the rendered page, say what it needs:
 
-    <!-- not run: REASON -->        it is left out, and why
-    <!-- before: SHELL -->          what has to be there first; may have several lines
-    <!-- with: TEXT=SHELL -->       what the reader fills in, such as NAME=$JOB, one on a line
+    <!-- not run: REASON -->        the block is skipped for this reason
+    <!-- before: SHELL -->          setup for the block; may have several lines
+    <!-- with: TEXT=SHELL -->       what the reader fills in, such as NAME=$JOB, one per line
 """
 
 import os
@@ -52,7 +52,7 @@ MARK = "=== block"
 
 
 def blocks_of(page):
-    """Indented and fenced blocks with the comments that stand right before them."""
+    """Indented and fenced blocks with the comments directly before them."""
     lines = page.read_text().splitlines()
     index, comment_from = 0, None
     while index < len(lines):
@@ -63,14 +63,14 @@ def blocks_of(page):
         if line.startswith("```"):
             end = next(at for at in range(index + 1, len(lines)) if lines[at].startswith("```"))
             text, index = lines[index + 1 : end], end + 1
-            # Other languages are no commands.
+            # Other languages are not commands.
             text = text if line in ("```", "```sh", "```bash", "```console") else []
         elif line.startswith("    ") and (index == 0 or not lines[index - 1].strip()):
             while index < len(lines) and lines[index][:4].strip() == "":
                 index += 1
             text = [line[4:] for line in lines[start:index]]
         else:
-            # A comment holds for the next block only, with nothing but blank lines between them.
+            # A comment applies to the next block only, with nothing but blank lines between them.
             before = "\n".join(lines[comment_from:index]) if comment_from is not None else ""
             is_closed = before.count("<!--") == before.count("-->")
             if is_closed and line.strip() and not line.startswith("<!--"):
@@ -84,7 +84,7 @@ def blocks_of(page):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory, muster_bin):
-    """What git has, the program where the README expects it, a server, and an empty home."""
+    """The tracked files, the program where the README expects it, a server, and an empty home."""
     folder = tmp_path_factory.mktemp("documentation")
     here = folder / "checkout"
     shutil.copytree(REPOSITORY / "examples", here / "examples")
@@ -123,7 +123,7 @@ def test_the_commands_of_a_page_work(page, checkout):
     if not runnable:
         return
     script = "set -eu -o pipefail\n" + "".join(block.script() for block in runnable)
-    # Defaults that a page sets are not for the next one.
+    # Defaults that a page sets do not apply to the next one.
     shutil.rmtree(pathlib.Path(environment["HOME"]) / ".config", ignore_errors=True)
     done = run_script(script, folder, environment)
     said = done.stderr.split(MARK)[-1]
@@ -143,7 +143,7 @@ def test_a_command_that_fails_is_noticed(tmp_path, checkout):
 
 
 def blocks_with(fake, page):
-    """The blocks of a page that is elsewhere."""
+    """The blocks of a page outside of docs/."""
 
     class Elsewhere:
         def read_text(self):

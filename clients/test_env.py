@@ -1,4 +1,4 @@
-"""`muster env`: every shell reads it back, and clients that follow it never end up elsewhere."""
+"""`muster env`: every shell can read it, and clients that use it never contact another server."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from conftest import RESOURCE_GROUP, STRAY_PREFIXES, SUBSCRIPTION, WORKSPACE
 from guard import GUARD
 
-# What somebody's shell may hold: another identity, another cloud, and no check of certificates.
+# Variables of a user's shell: another identity, another cloud, no certificate checks.
 STRAY = {
     "AZURE_CLIENT_ID": "stray",
     "AZURE_CLIENT_SECRET": "stray",
@@ -97,7 +97,7 @@ def test_shells_read_it_back(muster_bin, server, wanted, shell):
 
 
 def test_powershell_is_plain_assignments(muster_bin, server, wanted):
-    """Strictly: each line assigns one literal or removes a variable; there is nothing else."""
+    """Parses strictly: each line assigns one literal or removes a variable."""
     assignment = re.compile(r"\$env:([A-Za-z_]+) = '((?:[^'\n\u2018-\u201b]|'')*)'")
     removal = re.compile(r"Remove-Item Env:([A-Z_]+) -ErrorAction SilentlyContinue")
     set_to, removed = {}, set()

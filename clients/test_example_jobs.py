@@ -24,7 +24,7 @@ with mlflow.start_run():
 print("trained with MLflow", mlflow.__version__)
 """
 CURATED = "azureml://registries/azureml/environments/sklearn-1.5/labels/latest"
-# What public conda files ask for: another Python, Azure's older SDK, and MLflow without a version.
+# Public conda files want another Python, Azure's older SDK, and MLflow without a version.
 CONDA = """
 channels: [conda-forge]
 dependencies:
@@ -52,14 +52,14 @@ def written(script):
 
 
 def kept(lab, job):
-    """The names of all that a job left in its outputs."""
+    """The names of all files in a job's outputs."""
     folder = lab.server.folder / f"down-{uuid.uuid4().hex[:8]}"
     flags = ("-n", job, "-p", str(folder))
     lab.server.muster("job", "download", *flags, *lab.names())
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-# Takes 40 s: MLflow, scikit-learn and their friends are installed from PyPI.
+# Takes 40 s: MLflow, scikit-learn and their dependencies are installed from PyPI.
 def test_mlflow_in_a_curated_environment_writes_to_the_outputs(lab):
     job = lab.submit(written(TRAIN), CURATED)
     status, said = lab.ended(job, 300), lab.log(job)
@@ -77,7 +77,7 @@ def test_a_conda_file_with_mlflow_and_the_older_sdk_works(lab):
     job = lab.submit(f'python -c "{LOG}"', environment)
     status, said = lab.ended(job, 300), lab.log(job)
     assert status == "Completed", said
-    # It has the Python that it asks for, or says which there are.
+    # It gets the Python that it asks for, or a message lists the available ones.
     assert "python (3, 10)" in said or "python 3.10 is not on this host, which has 3." in said
     assert "fusepy, which azureml_dataset_runtime asks for" in said, said
     assert "what MLflow logged is saved in outputs/mlruns/" in said, said
@@ -123,11 +123,11 @@ def test_our_own_storage_is_read_by_its_other_names_and_written_at_its_root(lab)
         )
         assert lab.ended(job) == "Completed", lab.log(job)
         assert "one.txt" in lab.log(job)
-    # What was there stays beside it.
+    # Existing files next to it are kept.
     again = lab.submit(
         "cat ${{inputs.data}}/all-of-it.txt ${{inputs.data}}/made/one.txt",
         environment,
         inputs={"data": {"jobInputType": "uri_folder", "uri": root}},
     )
-    wait_for("it has ended", 60, lambda: lab.job(again)["status"] in ("Completed", "Failed"))
+    wait_for("the job has ended", 60, lambda: lab.job(again)["status"] in ("Completed", "Failed"))
     assert lab.log(again).count("one\n") == 2, lab.log(again)

@@ -1,4 +1,4 @@
-"""Resource groups, locks, deletion and the activity log, as clients meet them."""
+"""Resource groups, locks, deletion and the activity log, as clients use them."""
 
 import json
 import time
@@ -68,7 +68,7 @@ def test_a_lock_on_the_group_refuses_with_its_name_and_scope(owner, group):  # n
     refused(owner("DELETE", workspace), "keep")
     refused(owner("DELETE", group), "keep")
 
-    # Never a silent "resizing 0 → 0": the job that waits says why.
+    # Never a silent "resizing 0 → 0": the waiting job says why.
     compute = f"{workspace}/computes/locked-one"
     body = {"properties": {**JOB["properties"], "command": "true", "computeId": compute}}
     assert owner("PUT", f"{workspace}/jobs/waits", body).status_code == 201
@@ -106,7 +106,7 @@ def test_roles_do_not_outlive_what_they_are_on(owner, group, new_user):  # noqa:
     workspace = f"{group}/providers/{ML}/workspaces/w"
     owner("PUT", workspace, {"location": "eastus"})
     user = new_user("Contributor", workspace)
-    # Whoever deletes it has no role afterwards, and still learns how it ended.
+    # The caller has no role after the delete, but can still see how it ended.
     wait_gone(user, user("DELETE", workspace))
     owner("PUT", workspace, {"location": "eastus"})
     assert user("GET", workspace).status_code == 403

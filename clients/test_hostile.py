@@ -1,4 +1,4 @@
-"""Requests that are meant to do harm: bytes on a socket, against a real server."""
+"""Malicious requests: bytes on a socket, against a real server."""
 
 import gzip
 import json
@@ -56,7 +56,7 @@ def reader(session, owner, server, server_env):
 
 @pytest.fixture
 def ask(server, ca_file):
-    """Sends bytes and gives the only answer, or None where the server just closed."""
+    """Sends bytes and returns the only response, or None if the server just closed."""
 
     def ask(data):
         answers = raw.send(server, ca_file, data)
@@ -128,7 +128,7 @@ def test_an_address_with_a_host_of_its_own(ask, server, owner):
     assert EVIL not in answer.body.decode()
 
 
-# Spellings of paths into the other workspace, for someone who may read this one only.
+# Spellings of paths into the other workspace, for a user who may read this one only.
 TRICKS = [
     OTHER,
     f"{OWN}/../other",
@@ -177,7 +177,7 @@ def test_no_spelling_leads_into_another_workspace(ask, reader, trick):
                 continue
             assert SECRET not in answer.body.decode("utf-8", "replace").split('"message"')[0]
             if answer.status == 200:
-                # It led to what they may read, by another spelling.
+                # It was another spelling of a path that they may read.
                 assert method == "GET" and "other" not in json.loads(answer.body).get("id", "")
             else:
                 assert 400 <= answer.status < 500, answer
@@ -216,7 +216,7 @@ def test_paths_that_are_none(ask, owner, path):
 @pytest.mark.parametrize(
     "lines, statuses",
     [
-        # Two of what there is one of.
+        # Headers that must occur only once.
         ((b"Authorization: Bearer x",), (401,)),
         ((b"Host: other",), (200, 400)),
         ((b"Content-Length: 0", b"Content-Length: 1"), (400,)),
@@ -228,13 +228,13 @@ def test_paths_that_are_none(ask, owner, path):
         ((b"Transfer-Encoding: gzip",), (400,)),
         ((b"Transfer-Encoding: chunked, identity",), (400,)),
         ((b"Transfer-Encoding: xchunked",), (400,)),
-        # Old folding, a space before the colon, bytes that no header has.
+        # Obsolete line folding, a space before the colon, bytes that are invalid in headers.
         ((b"X-A: b\r\n c",), (400,)),
         ((b"Content-Length : 1",), (400,)),
         ((b"X-A: b\x00c",), (400,)),
         ((b"X-A: b\rX-B: c",), (400,)),
         ((b"X\x01A: b",), (400,)),
-        # Too much.
+        # Too long or too many.
         ((b"X-A: " + b"a" * 100_000,), (431,)),
         (tuple(f"X-{n}: a".encode() for n in range(150)), (431,)),
     ],
@@ -246,7 +246,7 @@ def test_headers(ask, owner, lines, statuses):
 
 
 def test_nothing_is_smuggled(server, ca_file, owner):
-    """Where two lengths are given, both ends must agree on one, or the rest becomes a request."""
+    """If two lengths are given, both ends must agree on one, or the rest becomes a request."""
     inner = raw.head("DELETE", f"{OTHER}/computes/{SECRET}?{V}".encode(), Authorization=owner)
     chunked = b"0\r\n\r\n" + inner
     for lines in (
@@ -278,11 +278,11 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server, ca_file, 
         answer = ask(put(f"{OWN}/jobs/large?{V}".encode(), b"{", owner, length=length))
         assert answer.status == 413 and "bytes" in answer.error["message"]
         assert time.monotonic() - started < 5
-    # Whoever has sent it all gets the answer, too.
+    # A client that has sent everything gets the response, too.
     body = b'{"a":"' + b"x" * (4 << 20) + b'"}'
     answer = ask(put(f"{OWN}/jobs/large?{V}".encode(), body, owner))
     assert answer.status == 413
-    # And whoever asks first sends nothing.
+    # A client that asks first (100-continue) sends no body.
     expects = b"Expect: 100-continue"
     data = put(f"{OWN}/jobs/large?{V}".encode(), b"", owner, expects, length=1 << 33)
     assert ask(data).status == 413

@@ -1,4 +1,4 @@
-"""Clients that take connections and time: many idle ones, slow ones, and no descriptors left."""
+"""Clients that use up connections and time: many idle ones, slow ones, and no descriptors left."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ BODY_PATIENCE_S = 30
 WRITE_PATIENCE_S = 30
 SLACK_S = 15
 IDLE = 10_000
-# One address has a quarter of 8,192 places.
+# One address may use a quarter of the 8,192 connections.
 PER_ADDRESS = 2_000
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -39,7 +39,7 @@ def ca_file(own):
 
 @pytest.fixture(scope="module", autouse=True)
 def room():
-    """As many descriptors for this process as the system gives."""
+    """Raises this process's limit of descriptors as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield min(IDLE, hard - 500)
@@ -64,7 +64,7 @@ def cpu_seconds(process):
 
 @contextlib.contextmanager
 def idle(server, count):
-    """From as many addresses as needed, none of them that of other clients."""
+    """Connects from as many addresses as needed, none of which other clients use."""
     connections = []
     try:
         for number in range(count):
@@ -79,7 +79,7 @@ def idle(server, count):
 
 
 def seconds_until_dropped(begin, go_on):
-    """How long the server puts up with a client that does `go_on` once in a while."""
+    """How long the server tolerates a client that calls `go_on` once in a while."""
     started = time.monotonic()
     with begin() as connection:
         connection.settimeout(0.5)
@@ -88,13 +88,13 @@ def seconds_until_dropped(begin, go_on):
                 go_on(connection)
             except TimeoutError:
                 continue
-            except OSError:  # Also what TLS says of a closed connection.
+            except OSError:  # Includes TLS's error for a closed connection.
                 break
     return time.monotonic() - started
 
 
 def drip(text):
-    """Sends one byte each time and looks whether the server has closed."""
+    """Sends one byte each time and checks whether the server has closed the connection."""
 
     def go_on(connection):
         if text:
@@ -106,7 +106,7 @@ def drip(text):
 
 
 def stall(connection):
-    """Does not read, and sees the end only by what the system says of the connection."""
+    """Does not read, and detects the end only from the state of the connection."""
     time.sleep(0.5)
     poll = select.poll()
     poll.register(connection, select.POLLHUP | select.POLLERR)
@@ -131,7 +131,7 @@ def slow(own, ca_file):
         return socket.create_connection(raw.address(server))
 
     def takes_no_answer():
-        # A small window, and far more answers than fit into it and into the server's buffers.
+        # A small window, and far more responses than fit into it and the server's buffers.
         plain = socket.socket()
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         plain.connect(raw.address(server))
@@ -175,7 +175,7 @@ def test_ten_thousand_idle_connections(own, ca_file, room, slow):
     sizes = []
     for _ in range(2):
         with idle(server, room) as connections:
-            # Who comes now has the place of one that says nothing.
+            # A new connection replaces one that has sent nothing.
             assert is_well(server, ca_file, timeout=PATIENCE_S - 1)
             sizes.append(resident_bytes(process))
             poll = select.poll()
@@ -186,13 +186,13 @@ def test_ten_thousand_idle_connections(own, ca_file, room, slow):
                 PATIENCE_S + SLACK_S,
                 lambda poll=poll: len(poll.poll(0)) == room,
             )
-    # Each takes 8 KiB. If the first ones gave nothing back, the second ones would take twice that.
+    # Each uses 8 KiB. If the first ones released nothing, the second ones would double that.
     per_connection = (max(sizes) - before) / room
     assert per_connection < 16 << 10, f"{per_connection} bytes"
 
 
 def test_no_descriptors_left(own, ca_file):
-    """It neither ends nor spins, and goes on when there are some again."""
+    """The server neither ends nor spins, and continues when there are descriptors again."""
     server, process = own
     soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
     used = len(os.listdir(f"/proc/{process.pid}/fd"))
@@ -216,16 +216,16 @@ def dropped(connections):
 
 
 def test_one_address_has_its_part_of_the_places(muster_bin, tmp_path):
-    """Beyond it those that have said nothing go first, and others notice nothing."""
+    """Beyond the limit, silent connections are dropped first; others are unaffected."""
     env = os.environ | {"MUSTER_CONNECTIONS_PER_ADDRESS": "20"}
     with running(muster_bin, tmp_path, env=env) as (server, _):
         ca_file = server.state_dir / "pki/ca.pem"
         with idle(server, 50) as connections:
             wait_for("30 are dropped", PATIENCE_S / 2, lambda: dropped(connections) == 30)
-            assert dropped(connections[:30]) == 30, "those that came first"
+            assert dropped(connections[:30]) == 30, "the oldest are dropped"
             assert is_well(server, ca_file)
             with contextlib.ExitStack() as stack:
-                # Those that have asked for something stay: the next one is closed at once.
+                # Connections with a request are kept, so the next new one is closed at once.
                 for _ in range(20):
                     connection = stack.enter_context(raw.connect(server, ca_file))
                     connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -236,7 +236,7 @@ def test_one_address_has_its_part_of_the_places(muster_bin, tmp_path):
 
 
 def test_at_the_limit_those_that_say_nothing_go_first(muster_bin, tmp_path):
-    """Few descriptors, few places. The next client has one at once, and a stop is not held up."""
+    """With few descriptors, the next client still gets a connection, and a stop is not delayed."""
 
     def few():
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -246,7 +246,7 @@ def test_at_the_limit_those_that_say_nothing_go_first(muster_bin, tmp_path):
         assert is_well(server, ca_file)
         with idle(server, 16) as connections:
             assert is_well(server, ca_file)
-            assert 8 < dropped(connections) < 16, "some still have their places"
+            assert 8 < dropped(connections) < 16, "some are still connected"
         with idle(server, 50):
             time.sleep(0.2)
             started = time.monotonic()

@@ -16,7 +16,7 @@ LIMIT_S = 300
 
 
 # Takes a minute: the tests of tokens and of `muster env` again. What needs the machine to itself is
-# not among them: it tests the server, whatever the client.
+# not included: it tests the server, whatever the client.
 def test_an_older_azure_identity(muster_bin):
     older = pathlib.Path(sys.prefix) / f"identity-{VERSION}"
     environment = {**os.environ, "MUSTER_BIN": str(muster_bin), "PYTHONPATH": str(older)}

@@ -1,4 +1,4 @@
-"""Who a cluster is: on its nodes, and only there, a token is given without a secret."""
+"""A cluster's identity: on its nodes, and only there, a token is issued without a secret."""
 
 import importlib.metadata
 import json
@@ -19,7 +19,7 @@ IN_WORKSPACE = (
 )
 ME = "/providers/Muster.Identity/me"
 
-# Runs as a job. Only the variables that a job finds lead it anywhere.
+# Runs as a job. It depends only on the variables that a job has.
 PROGRAM = """
 import json, os, sys
 import requests
@@ -52,7 +52,7 @@ print("found:" + json.dumps(found))
 
 
 def with_all_it_needs(name, seen):
-    """A distribution and what it requires, as files relative to where packages are."""
+    """A distribution and its requirements, as files relative to the site-packages folder."""
     if name in seen:
         return
     seen.add(name)
@@ -118,7 +118,7 @@ def test_a_cluster_acts_as_itself_on_its_nodes(own, packages):  # noqa: F811
     assert found["me"]["objectId"] == principal and found["me"]["name"].endswith(
         "/computes/id-pool"
     )
-    assert found["computes"] == 403, "nobody starts with a role"
+    assert found["computes"] == 403, "a new identity has no role"
     assert found["without header"] == 400
     works, said = found["other"]
     assert not works and "Identity not found" in said and principal in said
@@ -128,7 +128,7 @@ def test_a_cluster_acts_as_itself_on_its_nodes(own, packages):  # noqa: F811
     reader = run_on_node(server, packages, "with-a-role")
     assert reader["computes"] == 200
 
-    # Its tokens die with it; so do its roles.
+    # Its tokens and roles end with the cluster.
     session = server.session()
     token = {"Authorization": f"Bearer {reader['machine'][1]}"}
     assert session.get(server.url + ME, params=V, headers=token).json()["objectId"] == principal

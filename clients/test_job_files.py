@@ -96,10 +96,10 @@ def normal(body, session, server):
 def test_both_send_the_same(name, muster, ml_client, sent, session, server, cluster, monkeypatch):
     from azure.ai.ml import load_job
 
-    # The experiment is called after the folder.
+    # The experiment is named after the folder.
     monkeypatch.chdir(FOLDER)
     if name == "code-git.yml":
-        # Both make an asset of it first, and the server has no way to fetch it.
+        # Both register an asset for it first, but the server cannot fetch it.
         assert "/codes/" in planned(muster, FOLDER / name)["properties"]["codeId"]
         flags = ("--file", str(FOLDER / name), *WORKSPACE_FLAGS)
         refused = muster("job", "create", *flags, check=False)
@@ -108,7 +108,7 @@ def test_both_send_the_same(name, muster, ml_client, sent, session, server, clus
     theirs = sent(ml_client, load_job(FOLDER / name))
     ours = planned(muster, FOLDER / name)
     if "display_name" not in (FOLDER / name).read_text():
-        # It is the job's own name, which each client makes up.
+        # It is the job's own name, which each client generates.
         assert ours["properties"].pop("displayName") and theirs["properties"].pop("displayName")
     assert normal(ours, session, server) == normal(theirs, session, server)
 
@@ -188,7 +188,7 @@ def test_what_one_client_sent_is_not_sent_again(
     shown = session.get(f"{server.url}{ours['id']}", params={"api-version": "2024-01-01"}).json()
     assert shown["properties"]["codeId"] == theirs.code.removeprefix("azureml:")
     assert shown["properties"]["inputs"]["data"]["uri"].endswith(theirs.inputs["data"].path)
-    # The other way round, with what is new.
+    # The other way round, with a new file.
     (data / "c.txt").write_text("new")
     muster("job", "create", "--file", str(file), *WORKSPACE_FLAGS)
     with_new = ml_client.jobs.create_or_update(
@@ -222,7 +222,7 @@ def test_outputs_come_back(muster, cluster, tmp_path):
     assert (tmp_path / "all/named-outputs/model/weights.txt").read_text() == "weights\n"
     assert (tmp_path / "all/named-outputs/report/report.txt").read_text() == "done\n"
     assert list((tmp_path / "all/artifacts/user_logs").iterdir())
-    assert not (tmp_path / "all/artifacts/.outputs").exists(), "they are fetched once"
+    assert not (tmp_path / "all/artifacts/.outputs").exists(), "the files are fetched once"
     muster("job", "download", *flags, "--output-name", "model", "-p", str(tmp_path / "one"))
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["named-outputs"]
     missing = muster("job", "download", *flags, "--output-name", "models", check=False)
@@ -348,7 +348,7 @@ def test_a_good_file_is_valid(muster, cluster):
     assert done.returncode == 2 and CLUSTER in done.stderr
 
 
-# What only the server knows to be wrong, and the field that its message is about.
+# Mistakes that only the server can detect, and the field that its message names.
 REFUSED = {
     "command: x\ncompute: azureml:waits-clusters\n": "did you mean 'waits-cluster'?",
     "command: x\nresources: {instance_type: Standard_DS3_v3}\n": "Standard_DS3_v2",
@@ -363,7 +363,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def waits(muster):
-    """A cluster without nodes: what is submitted to it is accepted, and never runs."""
+    """A cluster without nodes: jobs are accepted, but never run."""
     name = "waits-cluster"
     muster("compute", "create", "--name", name, "--max-instances", "0", *WORKSPACE_FLAGS)
     yield name
@@ -371,7 +371,7 @@ def waits(muster):
 
 
 def both(muster, *flags):
-    """How `validate` and `create` end, and what each says is wrong."""
+    """How `validate` and `create` end, and the problems that each reports."""
 
     def ended(verb):
         done = muster("job", verb, *flags, *WORKSPACE_FLAGS, "-o", "none", check=False)
@@ -390,7 +390,7 @@ def test_validate_and_create_refuse_the_same(text, muster, waits, tmp_path):
     validated, created = both(muster, "--file", str(file))
     assert validated == created
     assert created[0] != 0 and REFUSED[text] in " ".join(created[1]), created
-    # A hint about the compute would lead astray where something else is wrong.
+    # A hint about the compute would be misleading if something else is wrong.
     is_about_compute = "azureml:waits-clusters" in text and "environment" not in text
     assert is_about_compute == ("waits-cluster'" in " ".join(created[1])), created
 
@@ -400,7 +400,7 @@ def test_validate_and_create_agree_on_every_example(name, muster, waits):
     flags = ("--file", str(FOLDER / name), "--set", f"compute=azureml:{waits}")
     validated, created = both(muster, *flags)
     if name == "code-git.yml":
-        # Whether code elsewhere can be had is known only when an asset is made of it.
+        # Whether code at a URL can be fetched is known only when an asset is created from it.
         assert (validated[0], created[0]) == (0, 2)
         return
     assert validated == created

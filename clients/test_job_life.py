@@ -1,4 +1,4 @@
-"""What becomes of jobs, whichever client asks: lists, run history, what a deleted one leaves."""
+"""The life of jobs with every client: lists, run history, and the effects of a delete."""
 
 import hashlib
 import os
@@ -150,7 +150,7 @@ def test_large_empty_many_and_oddly_named_files_arrive(
     job = submit(
         ml_client,
         job_environment,
-        # The client takes minutes to bring so many back one by one.
+        # The client takes minutes to download that many one by one.
         "cp -r ${{inputs.data}}/odd/. ${{outputs.copy}}/ && "
         "cat ${{inputs.data}}/small/*.txt | sha256sum > outputs/digest.txt",
         inputs={"data": Input(type="uri_folder", path=str(data))},

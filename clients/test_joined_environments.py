@@ -1,4 +1,4 @@
-"""Jobs with Python environments on a machine that joined: it builds them itself, and keeps them."""
+"""Jobs with Python environments on a joined host, which builds and keeps them itself."""
 
 import contextlib
 import subprocess
@@ -16,7 +16,7 @@ CONDA = "dependencies:\n- python\n- pip:\n  - six\n"
 
 
 class Lab:
-    """A server, and what is asked of it without a client's help."""
+    """A server, and requests to it without a client library."""
 
     def __init__(self, server):
         self.server, self.session = server, server.session()
@@ -50,24 +50,24 @@ class Lab:
         return answer.json()["properties"]
 
     def names(self):
-        """Where its workspace is, for the command line."""
+        """The flags for its workspace on the command line."""
         return IN_WORKSPACE
 
     def log(self, name):
         flags = ("-n", name, *IN_WORKSPACE, "--state-dir", self.server.state)
         stream = [self.server.binary, "job", "stream", *flags]
-        # One of a job that failed fails as well.
+        # The command fails as well if the job failed.
         return subprocess.run(stream, capture_output=True, text=True, timeout=60).stdout
 
     def ended(self, name, limit_s=90):
         over = ("Completed", "Failed", "Canceled")
-        wait_for("it has ended", limit_s, lambda: self.job(name)["status"] in over)
+        wait_for("the job has ended", limit_s, lambda: self.job(name)["status"] in over)
         return self.job(name)["status"]
 
 
 @contextlib.contextmanager
 def joined(server, folder, **options):
-    """A machine that is host `box`; this one, with a folder of its own."""
+    """Joins this machine as host `box`, with a folder of its own."""
     query = ("-o", "tsv", "--query", "token")
     token = server.muster("host", "token", *query).strip()
     log = folder / "box.log"
@@ -82,7 +82,7 @@ def joined(server, folder, **options):
             **options,
         )
     try:
-        wait_for("it joins", 30, lambda: "this host joined" in log.read_text())
+        wait_for("the host joins", 30, lambda: "this host joined" in log.read_text())
         yield state
     finally:
         host_agent.terminate()
@@ -107,7 +107,7 @@ def test_a_machine_that_joined_builds_environments_once(lab, tmp_path):
         assert f"six /environments/{built}/" in said
         made = (box / "environments" / "ready" / built).stat()
         at_home = lab.server.state / "environments" / "ready"
-        assert not (at_home / built).exists(), "the server's machine needs none of it"
+        assert not (at_home / built).exists(), "nothing is built on the server's own host"
 
         second = lab.submit(command, environment)
         assert lab.ended(second) == "Completed"

@@ -1,5 +1,5 @@
-"""kill -9 of the server, at moments that nobody chose, while it builds environments and takes in
-what jobs leave: jobs go on, nothing is seen torn, and each environment is built once and whole."""
+"""kill -9 of the server at random moments, while it builds environments and saves the outputs of
+jobs: jobs continue, nothing incomplete is visible, and each environment is built exactly once."""
 
 import os
 import random
@@ -13,12 +13,12 @@ from own_server import WS, V, own  # noqa: F401  (a fixture)
 from test_joined_environments import IN_WORKSPACE, Lab
 
 KILLS = 20
-# Small, and without anything of their own; each is an environment.
+# Small, and without dependencies; each is an environment.
 PACKAGES = ("six", "idna", "certifi", "packaging", "attrs")
 FILES = 12
 
-# Each file says in its first and last line which one it is, and comes to its name whole. A named
-# output has all or none.
+# Each file has its number in its first and last line, and appears complete under its name. A
+# named output has all files or none.
 CAPTURE = f"""
 import os, pathlib, time
 def write(folder, number, round):
@@ -62,14 +62,14 @@ class Blobs:
         self.client = ContainerClient(account, seen["containerName"], sas, **more)
 
     def texts(self, below):
-        """All of one listing, by name."""
+        """All blobs of one list, by name."""
         names = [blob.name for blob in self.client.list_blobs(name_starts_with=below)]
         read = self.client.download_blob
         return {name.removeprefix(below): read(name).readall().decode() for name in names}
 
 
 def looked_at(lab, job, count):
-    """One look at what a job has left so far, whatever the server is doing; counts what it sees."""
+    """Checks the outputs of a job so far, whatever the server is doing, and counts them."""
     from azure.core.exceptions import AzureError
 
     try:
@@ -81,7 +81,7 @@ def looked_at(lab, job, count):
         if name.endswith(".txt"):
             check_whole(name, text)
             count["files"] += 1
-    assert len(named) in (0, FILES), "a named output is there as a whole or not at all"
+    assert len(named) in (0, FILES), "a named output is complete or absent"
     for name, text in named.items():
         assert check_whole(name, text) == "last"
 
@@ -129,7 +129,7 @@ def test_twenty_kills_tear_nothing(own):  # noqa: F811
             time.sleep(chance.uniform(0.05, 1.5))
             running.process.send_signal(signal.SIGKILL)
             running.process.wait()
-            # It listens where the last one did.
+            # It listens on the same address as before.
             running = own(*flags, folder=server.folder)
             lab.server = running
             lab.session = running.session()
@@ -141,10 +141,10 @@ def test_twenty_kills_tear_nothing(own):  # noqa: F811
         is_over.set()
         watcher.join()
     assert not found, found
-    assert count["files"] > 0, "something was seen while it came in"
+    assert count["files"] > 0, "some outputs were seen while the job ran"
     for job in captures:
         attempts = running.muster("job", "list-attempts", "-n", job, "-o", "tsv", *IN_WORKSPACE)
-        assert len(attempts.strip().splitlines()) == 1, "it went on through all of it"
+        assert len(attempts.strip().splitlines()) == 1, "the job ran through all restarts"
         kept = Blobs(lab, "workspaceartifactstore").texts(f"ExperimentRun/dcid.{job}/outputs/")
         assert sorted(kept) == sorted(f"{number}.txt" for number in range(FILES))
         assert {check_whole(name, text) for name, text in kept.items()} == {"last"}
@@ -152,8 +152,8 @@ def test_twenty_kills_tear_nothing(own):  # noqa: F811
         assert sorted(named) == sorted(kept)
     environments = running.state / "environments"
     ready = [path for path in (environments / "ready").iterdir() if len(path.name) == 64]
-    assert len(ready) == len(builds) == len(PACKAGES), "each once"
-    wait_for("nothing is half-built", 10, lambda: not any((environments / "building").iterdir()))
+    assert len(ready) == len(builds) == len(PACKAGES), "each environment is built once"
+    wait_for("none is incomplete", 10, lambda: not any((environments / "building").iterdir()))
     running.muster("compute", "delete", "-n", "cpu", "--yes", *IN_WORKSPACE)
 
 

@@ -1,4 +1,4 @@
-"""A large store opens at once, and is read through for damage before it is written to."""
+"""A large store opens at once, and is checked for damage before it is written to."""
 
 import sqlite3
 
@@ -15,11 +15,11 @@ def test_a_large_store_is_at_peace_after_a_stop_and_damage_stops_a_server(own): 
         rows.execute("CREATE TABLE filler (data)")
         rows.executemany("INSERT INTO filler VALUES (randomblob(?))", [(1_000_000,)] * 60)
     rows.close()
-    # Stopped at once, while the check still reads or just after it: everything is in the file.
+    # Stopped at once, during the check or just after it: everything is in the file.
     for _ in range(2):
         assert own(folder=server.folder).stop() == 0
         logs = server.state.glob("*.db-wal")
-        assert all(log.stat().st_size == 0 for log in logs), "neither the store's nor the blobs'"
+        assert all(log.stat().st_size == 0 for log in logs), "neither file has a log left"
 
     rows = sqlite3.connect(database)
     root = rows.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'ledger_by_end'")

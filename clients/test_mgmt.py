@@ -9,13 +9,13 @@ import sys
 import pytest
 
 FLOW = pathlib.Path(__file__).with_name("mgmt_flow.py")
-# The newer version is installed with everything else; the other is beside it and found first.
+# The newer version is installed with everything else; the other is in a folder that comes first.
 OLDER = pathlib.Path(sys.prefix) / "mgmt-1.0.1"
 
 
 @pytest.mark.parametrize("version, path", [("2.0.0b2", None), ("1.0.1", OLDER)])
 def test_the_life_of_a_cluster(server, client_env, version, path):
-    # A subscription of its own: what it reserves is then all there is.
+    # A subscription of its own, so that nothing else is reserved in it.
     place = (f"mgmt-{version}", "mgmt-rg", "mgmt-ws", "mgmt-" + version[0] + "-pool")
     environment = {**os.environ, "PYTHONPATH": str(path)} if path else dict(os.environ)
     done = subprocess.run(

@@ -1,11 +1,11 @@
-"""Nodes are counted by their state, and one that is taken away is told from those that leave."""
+"""Nodes are counted by their state, and evicted ones are distinguished from leaving ones."""
 
 from conftest import wait_for
 from own_server import WS, V, own  # noqa: F401  (a fixture)
 
 CLUSTER = f"{WS}/computes/spot"
 STATES = ("preparing", "running", "idle", "unusable", "leaving", "preempted")
-# It stays when it is told that its node goes, so that there is time to look.
+# It ignores the notice of eviction, so that there is time to check.
 STAYS = "trap '' TERM INT; while true; do sleep 0.1; done"
 
 
@@ -41,8 +41,8 @@ def test_a_preempted_node_is_counted_apart(own):  # noqa: F811
     (node,) = session.post(f"{server.url}{CLUSTER}/listNodes", params=V).json()["nodes"]
     assert node["nodeState"] == "preempted"
     session.post(f"{server.url}{WS}/jobs/stays/cancel", params=V)
-    # Another comes in its place.
+    # Another node replaces it.
     wait({"idle": 1})
     assert session.delete(server.url + CLUSTER, params=V).status_code == 202
     gone = lambda: session.get(server.url + CLUSTER, params=V).status_code == 404  # noqa: E731
-    wait_for("the cluster is gone", 30, gone)
+    wait_for("the cluster is deleted", 30, gone)

@@ -1,4 +1,4 @@
-"""What this version does not have: azure-ai-ml's own exception names it, and what to do instead."""
+"""Unsupported features: azure-ai-ml's own exception names the feature and an alternative."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What is asked for has an effect, is refused, or is told: nothing is accepted and then ignored."""
+"""Every setting has an effect, is refused, or is noted: nothing is silently ignored."""
 
 import pytest
 from conftest import WORKSPACE_FLAGS, new_ml_client
@@ -52,7 +52,7 @@ def test_settings_of_a_cluster_without_effect_are_told(ml_client, muster, withou
     assert shown.stderr.startswith("note: ") and "SSH" in shown.stderr, shown.stderr
     assert NOTE not in shown.stdout, "the command line shows it once"
     assert "note: the SSH settings" in muster("why", "ignored-cpu", *WORKSPACE_FLAGS).stdout
-    # What was shown is not kept when it comes back.
+    # A note that was shown is not stored when it is sent back.
     ml_client.compute.begin_update(without_effect).result()
     assert ml_client.compute.get("ignored-cpu").tags == {"team": "a", NOTE: note}
 

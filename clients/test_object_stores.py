@@ -1,7 +1,7 @@
 """Bytes in object stores: in S3 as moto serves it, and in another Muster's blob storage.
 
-Rows stay in the state directory, and every promise stays: what was acknowledged is there, whole,
-also after a kill.
+Rows are kept in the state directory, and every promise holds: what was acknowledged is there,
+complete, even after a kill.
 """
 
 import os
@@ -71,7 +71,7 @@ class S3:
 
 
 class Other:
-    """A container of another Muster, opened by a signed address."""
+    """A container of another Muster, opened with a signed URL."""
 
     def __init__(self, server):
         self.place = Place(server.session(), server.url, server.ca)
@@ -112,7 +112,7 @@ def test_blobs_go_there_and_come_back_and_gc_cleans_up(own, elsewhere, tmp_path)
     client = place.client()
     client.upload_blob("small", small)
     client.upload_blob("empty", b"")
-    # In one request, which is more than one part elsewhere.
+    # In one request, which becomes several parts in the object store.
     assert place.raw("PUT", "large", data=large).status_code == 201
     blob = place.in_blocks().get_blob_client("blocks")
     blob.upload_blob(large[:5_000_001], max_concurrency=3)
@@ -127,11 +127,11 @@ def test_blobs_go_there_and_come_back_and_gc_cleans_up(own, elsewhere, tmp_path)
 
     check()
     names = elsewhere.names()
-    assert len(names) == 3 + 5, "once each; five blocks"
+    assert len(names) == 3 + 5, "each file is stored once; there are five blocks"
     local = [path.name for path in (server.state / "blobs").rglob("*") if path.is_file()]
-    assert local == ["elsewhere"], "nothing is kept here"
+    assert local == ["elsewhere"], "no bytes are kept locally"
 
-    # What was acknowledged is there after a kill, and waiting blocks are.
+    # Acknowledged blobs and uncommitted blocks are there after a kill.
     for block in (b"YQ", b"Yg"):
         query = f"comp=block&blockid={block.decode()}%3D%3D"
         assert place.raw("PUT", "waits", query, data=block * 1_000).status_code == 201
@@ -144,9 +144,9 @@ def test_blobs_go_there_and_come_back_and_gc_cleans_up(own, elsewhere, tmp_path)
 
     client.delete_blob("large")
     place.raw("PUT", "small", data=b"replaced")
-    time.sleep(2.1)  # An object's time is one of whole seconds.
+    time.sleep(2.1)  # The time of an object has whole seconds.
     server.muster("storage", "gc")
-    assert len(elsewhere.names()) == 11, "ten minutes are not over"
+    assert len(elsewhere.names()) == 11, "ten minutes have not passed"
     would = server.muster("storage", "gc", "--grace-seconds", "0", "--dry-run", "-o", "json")
     assert '"files": 2' in would and f'"bytes": {len(small) + len(large)}' in would, would
     server.muster("storage", "gc", "--grace-seconds", "0")
@@ -155,7 +155,7 @@ def test_blobs_go_there_and_come_back_and_gc_cleans_up(own, elsewhere, tmp_path)
     assert client.download_blob("blocks").readall() == large[:5_000_001]
     assert server.stop() == 0
 
-    # The same rows with bytes elsewhere would be blobs without bytes.
+    # The same rows with another byte store would be blobs without bytes.
     refused = subprocess.run(
         [server.binary, "up", "--state-dir", server.state, "--listen", "127.0.0.1:0"],
         capture_output=True,
@@ -194,7 +194,7 @@ def test_jobs_bring_and_leave_files_there(own, elsewhere, tmp_path):
     before = len(elsewhere.names())
     time.sleep(2.1)
     server.muster("storage", "gc", "--grace-seconds", "0")
-    assert len(elsewhere.names()) == before > 4, "all of it is named by the job"
+    assert len(elsewhere.names()) == before > 4, "the job references all of it"
     server.muster("compute", "delete", "--name", "pool", "--yes", *flags)
     assert server.stop() == 0
 
@@ -213,7 +213,7 @@ def test_a_store_that_cannot_be_is_refused_and_one_that_is_away_is_said(own, mus
 
     for address in ("ftp://x/y", "s3:/x", "s3://", "/a/folder", "s3://bucket/ü", "gs://b?x=1"):
         assert "s3://BUCKET/PREFIX" in refused(address), address
-    # An account's name is missing.
+    # The name of the account is missing.
     assert "AZURE_" in refused("az://container/prefix")
 
     with socket.socket() as nobody:

@@ -1,4 +1,4 @@
-"""A job that runs as its user: Azure's own credential works in it, and the same address nowhere else."""
+"""A job that runs as its user: Azure's own credential works in it, and its URL nowhere else."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ import requests
 from own_server import WS, V, own  # noqa: F401  (a fixture)
 from test_identity_on_nodes import IN_WORKSPACE, ME, with_all_it_needs
 
-# Runs as a job. It tells what Azure's client finds, and then every change in what the address answers.
+# Runs as a job. Prints what Azure's client finds, and then each change in the URL's responses.
 PROGRAM = """
 import json, os, sys, time
 import requests
@@ -99,7 +99,7 @@ def submit(server, session, name, line, **more):
 
 
 def said(server, name, mark):
-    """What the job has said after this mark, newest last."""
+    """What the job has printed after this mark, newest last."""
     log = server.muster("job", "logs", name, *IN_WORKSPACE)
     return [line.removeprefix(mark) for line in log.splitlines() if line.startswith(mark)]
 
@@ -126,12 +126,12 @@ def test_a_job_acts_as_its_user(server, packages):
     shown = {"Authorization": f"Bearer {token}"}
     assert outside.get(server.url + ME, params=V, headers=shown).json()["name"] == "ada"
 
-    # Elsewhere the address is of no use, although the job runs.
+    # Outside of the job, the URL is of no use, although the job runs.
     [address] = said(server, "as-ada", "address:")
     answer = outside.get(address, params={"resource": server.url})
     assert answer.status_code == 401 and "on the nodes that run it" in answer.text, answer.text
 
-    # The tokens end with the user, and no more are given.
+    # The tokens end with the user, and no more are issued.
     server.muster("user", "delete", "--name", "ada", "--yes")
     assert outside.get(server.url + ME, params=V, headers=shown).status_code == 401
     last = wait_for(server, "as-ada", "answer:", lambda found: len(found) > 1)[-1]

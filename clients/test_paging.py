@@ -1,4 +1,4 @@
-"""Pages: every list can be read in small ones, which add up while things come and go."""
+"""Pages: every list can be read in small pages that add up while items are added and deleted."""
 
 import uuid
 
@@ -19,7 +19,7 @@ def put_user(caller, name):
     return caller("PUT", f"{USERS}/{name}", {})
 
 
-# What is listed where, how one is made, what names it, and where it is deleted.
+# What is listed where, how an item is created, what names it, and where it is deleted.
 LISTS = {
     "groups": (f"{SUB}/resourceGroups", put(f"{SUB}/resourceGroups", {"location": "eastus"})),
     "workspaces": (
@@ -39,7 +39,7 @@ def home(owner):  # noqa: F811
 
 
 def pages(caller, path, top, between=lambda: None):
-    """All names, page by page as the links lead; `between` happens in the middle."""
+    """All names, following the links page by page; `between` is called in the middle."""
     url, params, names = caller.server.url + path, {"api-version": "1", "$top": str(top)}, []
     while url:
         page = caller.session.get(url, params=params, timeout=10)
@@ -72,7 +72,7 @@ def test_pages_add_up_while_things_come_and_go(home, kind):
 
     names = [name for name in pages(home, path, 2, between) if name.startswith(f"p{tag}-")]
     assert len(names) == len(set(names)), "shown twice"
-    assert set(stay) <= set(names), "left out, though it was there all the time"
+    assert set(stay) <= set(names), "missing, although it existed all the time"
     for name in [*stay, gone, f"p{tag}-0aa", f"p{tag}-4zz"]:
         home("DELETE", f"{path}/{name}")
 

@@ -1,4 +1,4 @@
-"""The three recipes of docs/recipes.md, each where somebody would need it."""
+"""The three recipes of docs/recipes.md, each in a situation where it is needed."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def recipes():
 
 @pytest.fixture(scope="module")
 def two_jobs(shell):
-    """One runs, and the other waits for quota."""
+    """One job runs, and the other waits for quota."""
     shell(f"muster quota update --location eastus --name {FAMILY} --limit 4")
     for job in ("first", "second"):
         shell(f"muster job create --name {job} --compute cpu --command 'sleep 600'")
@@ -78,8 +78,8 @@ def test_a_cluster_is_shown_during_an_incident(shell, recipes, two_jobs):
     assert lift in printed, printed
     nodes = [line for line in printed.splitlines() if re.match(r"cpu-\w+ ", line)]
     assert len(nodes) == 1 and "first" in nodes[0]
-    assert "Microsoft.MachineLearningServices" in printed, "what was changed is listed"
-    # What it says helps.
+    assert "Microsoft.MachineLearningServices" in printed, "the changes are listed"
+    # The suggested command helps.
     shell(lift)
     show = "muster job show --name second --query status -o tsv"
     wait_for("it runs", 30, lambda: shell(show) == "Running\n")

@@ -1,6 +1,6 @@
-"""Requests recorded with Azure, sent to this server: the answers have its status and its keys.
+"""Requests recorded with Azure, sent to this server: the responses have its status and keys.
 
-What differs is on docs/reference/azure-differences.md, each with its reason; nothing else may.
+The differences are in docs/reference/azure-differences.md, each with its reason; no others exist.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ RECORDINGS = REPOSITORY.parent / "shared/wire/azure-recorded"
 PAGE = REPOSITORY / "docs/reference/azure-differences.md"
 # Request, what kind of difference, the keys (each in backquotes), and why.
 ROW = re.compile(r"^\| `(.+?)` \| (\w+) \| (.+?) \| (.{10,}) \|$", re.MULTILINE)
-# What azure-ai-ml of that time sends when it creates a workspace.
+# The template that azure-ai-ml of that time sends when it creates a workspace.
 TEMPLATE = (
     pathlib.Path(sys.prefix)
     / "ai-ml-1.20.0/azure/ai/ml/_arm_deployments/arm_templates/workspace_base.json"
@@ -53,7 +53,7 @@ class Replay:
         self.files = re.sub("/providers/[^/]+", "", workspace).lower().lstrip("/")
         self.operation = None
         self.location = "westus2"
-        # Lists are of something.
+        # Lists are compared with items in them.
         if "_job_" in scenario:
             self.prepare_jobs()
         elif "_list" in scenario:
@@ -65,7 +65,7 @@ class Replay:
             self.send("GET", "workspace", None, None)
 
     def prepare_jobs(self):
-        """What recorded jobs run on and with. How they end was not recorded."""
+        """The compute and the assets of recorded jobs. How they end was not recorded."""
         made = self.send("PUT", "workspace", None, {"location": self.location})
         assert made.status_code in (200, 201), made.text
         for name in ("cpu-cluster", "compute-cluster"):
@@ -79,7 +79,7 @@ class Replay:
         assert made.status_code == 201, made.text
 
     def prepare(self, steps):
-        """What was there before the recording began: what it changes and did not make."""
+        """What existed before the recording began: resources that it changes but did not create."""
         made = set()
         for step in steps:
             if step["request"].startswith("PUT") and step["request"].endswith("-version"):
@@ -96,7 +96,7 @@ class Replay:
             url = self.operation
         else:
             url = self.server.url + self.paths[kind].format(name=name)
-        # What was in the recorded workspace is in this one.
+        # This workspace has the same content as the recorded one.
         if body is not None and kind.split("-")[0] in recorded.ASSETS.values():
             body = recorded.json.loads(
                 recorded.json.dumps(body).replace(recorded.NOWHERE, self.files)
@@ -107,7 +107,7 @@ class Replay:
         return answer
 
     def settled(self, method, kind, name, body):
-        """An answer like the recorded one: the operation ended, the node came."""
+        """Waits for a response like the recorded one: the operation ended, the node is ready."""
 
         def look():
             answer = self.send(method, kind, name, body)
@@ -121,7 +121,7 @@ class Replay:
 
 
 def of_item(request, whose, key):
-    """What an item of a list lacks, it lacks by itself."""
+    """Keys that an item of a list lacks are reported for the item only."""
     if key.startswith("value[]."):
         return request.removesuffix("s"), whose, key.removeprefix("value[].")
     return request, whose, key
@@ -153,14 +153,14 @@ def differences(session, server, steps):
         seen = recorded.shape(kind, answer.status_code, headers, document)
         if seen["status"] != step["status"]:
             found.add((request, "status", f"{step['status']} there, {seen['status']} here"))
-            # What was not made cannot be looked at; of a conflict something is there.
+            # What was not created cannot be compared; after a conflict something exists.
             is_made = step["status"] < 400 and answer.status_code in (200, 201, 409)
             over = scenario if method == "PUT" and not is_made else None
             continue
         azure, here = set(step["keys"]), set(seen["keys"])
         found |= {of_item(request, "missing", key) for key in azure - here}
         found |= {of_item(request, "more", key) for key in here - azure}
-    # What is beneath something that differs says nothing new.
+    # Keys below a key that differs add nothing new.
     return {
         (request, whose, key)
         for request, whose, key in found
@@ -178,7 +178,7 @@ def test_answers_have_azures_shape(session, server):
     known = listed()
     found = differences(session, server, steps)
     assert not found - known, f"not on {PAGE.name}: {sorted(found - known)}"
-    assert not known - found, f"on {PAGE.name}, and no longer so: {sorted(known - found)}"
+    assert not known - found, f"on {PAGE.name}, but no longer different: {sorted(known - found)}"
 
 
 @pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not beside this repository")

@@ -39,7 +39,7 @@ def test_an_environment_is_made_read_labelled_and_listed(ml_client, tmp_path):
     assert made.conda_file["dependencies"] == ["python=3.10", "pip"]
     assert (made.description, made.tags) == ("d", {"a": "b"})
     again = ml_client.environments.create_or_update(environment(name, conda_file=CONDA))
-    assert again.version == "2", "without a version it is the next one"
+    assert again.version == "2", "without a version it is the next"
     assert again.conda_file == CONDA
     ml_client.environments.create_or_update(environment(name, "18.04:2022"))
     assert ml_client.environments.get(name, version="18.04:2022").version == "18.04:2022"
@@ -82,7 +82,7 @@ def test_environments_go_into_the_archive_and_come_back(ml_client):
     assert versions(whole) == ["2", "1"]
     assert operations.get(name, label="latest").version == "1"
     kept = operations.get(name, version="2")
-    assert (kept.image, kept.tags) == (IMAGE, {"v": "2"}), "it is still there"
+    assert (kept.image, kept.tags) == (IMAGE, {"v": "2"}), "it still exists"
     operations.restore(name=name, version="2")
     assert versions(operations.list(name=name)) == ["2", "1"]
     operations.archive(name=name)
@@ -352,10 +352,10 @@ def test_files_go_with_the_last_version_that_names_them(session, server):
     name("1", uri)
     name("2", uri)
     assert session.delete(f"{at}/versions/1", params=V).status_code == 200
-    assert seen(blob) == 200, "another version names it"
+    assert seen(blob) == 200, "another version references it"
     assert session.delete(f"{at}/versions/2", params=V).status_code == 200
-    assert seen(blob) == 404, "nothing does any more"
-    # By its name, with all versions. What is in a datastore is its user's own.
+    assert seen(blob) == 404, "nothing references it any more"
+    # By its name, with all versions. Files in a datastore belong to the user and are kept.
     blob, uri = sent_ahead("3")
     name("3", uri)
     store = "azureml://datastores/workspaceblobstore/paths/mine"

@@ -176,7 +176,7 @@ def test_bad_name(ml_client, name):
     refused(ml_client, aml_compute(name), name)
 
 
-# Clients before 1.35 make numbers of these, or refuse them themselves.
+# Clients before 1.35 convert these to numbers, or refuse them themselves.
 BAD_TYPES = [
     ({"max_instances": "four"}, "four"),
     ({"max_instances": "17"}, "17"),
@@ -204,7 +204,7 @@ def test_bad_setting(ml_client, changes, value):
 
 
 def refused(ml_client, compute, value):
-    """The server answers 400, names the value that is wrong, and keeps nothing."""
+    """The server returns 400, names the wrong value, and stores nothing."""
     before = listed(ml_client)
     with pytest.raises(HttpResponseError) as raised:
         ml_client.compute.begin_create_or_update(compute).result()
@@ -215,7 +215,7 @@ def refused(ml_client, compute, value):
 
 def test_wrong_key(client_env, monkeypatch):
     monkeypatch.setenv("IDENTITY_HEADER", "not-the-key")
-    # No other credential of the chain may step in.
+    # No other credential of the chain may be used.
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
     with pytest.raises(ClientAuthenticationError):
         list(new_ml_client().compute.list())

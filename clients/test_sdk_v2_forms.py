@@ -1,4 +1,4 @@
-"""The forms in which published code asks for clusters, as azure-ai-ml itself sends them."""
+"""The forms in which published code requests clusters, as azure-ai-ml itself sends them."""
 
 import time
 
@@ -16,10 +16,10 @@ from conftest import (
 )
 
 SIZE = "STANDARD_DS3_V2"
-# Elsewhere than what other tests make, so that the figures are this file's alone.
+# Apart from the resources of other tests, so that the figures are this file's alone.
 REGION = "northeurope"
 MANY = 120
-# What the client fills in before it asks. The manual says 1, as older clients do.
+# The client's own defaults. The manual says 1, and so do older clients.
 NODES_MAX = 1 if sdk_version() == "1.20.0" else 4
 
 
@@ -46,7 +46,7 @@ def create(ml_client):
 
 @pytest.fixture
 def exchanges(monkeypatch):
-    """What the client sends and gets from here on: (method, status, names of headers)."""
+    """What the client sends and receives from here on: (method, status, names of headers)."""
     seen = []
     send = requests.Session.send
 
@@ -188,12 +188,12 @@ def test_jobs_within_the_idle_time_use_one_node(ml_client, create, muster):
 
         nodes.append(wait_for("an idle node", 30, idle))
     assert len(nodes[0]) == 1
-    assert nodes[0] == nodes[1], "the second job came to the first one's node"
+    assert nodes[0] == nodes[1], "the second job ran on the first one's node"
 
 
 @pytest.fixture(scope="module")
 def crowd(client_env):
-    """A workspace of its own with more clusters than one page holds, of several kinds."""
+    """A workspace of its own with more clusters than fit on a page, of several kinds."""
     client = new_ml_client(subscription="forms-crowd", workspace="crowd")
     sizes = ("Standard_DS3_v2", "Standard_NC24ads_A100_v4", "Standard_F4s_v2")
     names = [f"crowd-{number:03}a" for number in range(MANY)]

@@ -73,7 +73,7 @@ def test_stop_start_and_restart(ml_client, create):
     assert stopped.state == "Stopped"
     assert last_operation(stopped) == ("Stop", "Succeeded")
     assert node_names(ml_client, "ci-power") == []
-    ml_client.compute.begin_stop("ci-power").result()  # It is so already.
+    ml_client.compute.begin_stop("ci-power").result()  # It is in that state already.
     with pytest.raises(HttpResponseError, match="start it") as refused:
         ml_client.compute.begin_restart("ci-power")
     assert refused.value.status_code == 409
@@ -101,7 +101,7 @@ def test_a_job_runs_on_an_instance_and_ends_with_it(ml_client, create, muster):
     wait_for("the job runs", 20, lambda: status("ci-second") == "Running")
     assert ml_client.compute.get("ci-job").state == "JobRunning"
     ml_client.compute.begin_stop("ci-job").result()
-    # As on Azure the machine goes with what runs on it.
+    # As on Azure, jobs end with the machine that they run on.
     wait_for("the job has ended", 20, lambda: status("ci-second") == "Canceled")
     assert status("ci-first") == "Completed"
     muster(*create_job, "--name", "ci-third", "--command", "echo again")
@@ -116,7 +116,7 @@ def test_what_is_changed_and_what_is_not(ml_client, create):
     assert seen.ssh_public_access_enabled is True
     seen.tags = {"a": "2"}
     changed = ml_client.compute.begin_create_or_update(seen).result()
-    assert "SSH" in changed.tags.pop("muster.note"), "nothing on it accepts SSH, and it says so"
+    assert "SSH" in changed.tags.pop("muster.note"), "a note says that nothing accepts SSH"
     assert (changed.tags, changed.state) == ({"a": "2"}, "Running")
     with pytest.raises(HttpResponseError, match="vmSize cannot be changed"):
         ml_client.compute.begin_create_or_update(

@@ -1,4 +1,4 @@
-"""Jobs around their submit, through azure-ai-ml: update, archive, delete, no compute at all."""
+"""Jobs after their submission, through azure-ai-ml: update, archive, delete, no compute at all."""
 
 import uuid
 
@@ -132,7 +132,7 @@ def test_identities_and_git_properties_are_shown_back(
         assert type(seen.identity) is type(identity)
         assert ended(ml_client, job.name).status == "Completed"
     assert "asks for a managed identity, but" in shown["properties"]["muster.note"]
-    # Whoever names an identity would be surprised by another, or by none.
+    # A user who names an identity would be surprised by another one, or by none.
     named = ManagedIdentityConfiguration(client_id="c0ffee")
     with pytest.raises(HttpResponseError, match="clientId is 'c0ffee', which is no identity"):
         submit(ml_client, job_environment, identity=named)
@@ -155,7 +155,7 @@ def test_a_component_is_submitted_alone(ml_client, job_cluster, job_environment,
 
     (tmp_path / "adds.yml").write_text(COMPONENT)
     node = load_component(tmp_path / "adds.yml")(number=6)
-    # The client does not look into the component for these.
+    # The client does not read these from the component.
     node.compute, node.environment = JOB_CLUSTER, job_environment
     job = ml_client.jobs.create_or_update(node)
     assert ended(ml_client, job.name).status == "Completed"
@@ -169,5 +169,5 @@ def test_a_canceled_job_says_so(ml_client, job_cluster, job_environment):
     assert running
     ml_client.jobs.begin_cancel(job).result()
     assert ended(ml_client, job).status == "Canceled"
-    # Asked again, it is as it was.
+    # It is unchanged when it is read again.
     ml_client.jobs.begin_cancel(job).result()

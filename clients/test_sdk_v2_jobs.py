@@ -1,4 +1,4 @@
-"""Command jobs through azure-ai-ml, on real nodes: code, inputs, outputs, and what comes down."""
+"""Command jobs through azure-ai-ml, on real nodes: code, inputs, outputs and downloads."""
 
 import contextlib
 import io
@@ -46,7 +46,7 @@ def cluster(ml_client):
     wanted = AmlCompute(name=CLUSTER, min_instances=0, max_instances=2)
     wanted.idle_time_before_scale_down = 60
     yield ml_client.compute.begin_create_or_update(wanted).result().name
-    # Others count what is reserved.
+    # Other tests count the reserved vCPUs.
     ml_client.compute.begin_delete(CLUSTER).result()
 
 
@@ -71,7 +71,7 @@ def job_of(folder, **options):
 
     return command(
         code=str(folder / "src"),
-        # Time for a client to begin to stream.
+        # Time for a client to start streaming.
         command="sleep 1 && ls && python3 train.py --lr ${{inputs.lr}} --data ${{inputs.data}} "
         "--table ${{inputs.table}} --model ${{outputs.model}} --report ${{outputs.report}}",
         environment="azureml:plain@latest",
@@ -96,14 +96,14 @@ def environment(ml_client):
 
 
 def streamed(ml_client, name):
-    """What a client prints while the job runs, to its end."""
+    """What a client prints until the end of the job."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         ml_client.jobs.stream(name)
     return out.getvalue()
 
 
 def log_of(ml_client, name, folder):
-    """The job's whole log, once it has ended. A client streams nothing of one that has ended."""
+    """The job's whole log after its end. A client streams nothing of a job that has ended."""
     from azure.ai.ml.exceptions import JobException
 
     with contextlib.suppress(JobException):
@@ -127,7 +127,7 @@ def test_a_program_with_data_runs_and_its_results_come_down(
     assert "table table.csv x,y" in said and "X lr is 0.1" in said
     assert f"AZUREML_RUN_ID {submitted.name}" in said and "AZURE_ML_INPUT_lr 0.1" in said
     assert "inputs cannot be changed" in said
-    assert "helper.py" in said and "secret.txt" not in said, "the client leaves out what it should"
+    assert "helper.py" in said and "secret.txt" not in said, "the client ignores what it should"
     done = ml_client.jobs.get(submitted.name)
     assert done.status == "Completed"
     assert set(done.outputs) >= {"model", "report"} and set(done.inputs) == {"lr", "data", "table"}
@@ -306,7 +306,7 @@ def test_a_training_with_a_conda_file_has_its_packages_and_variables(ml_client, 
     first = ml_client.jobs.create_or_update(job)
     said = log_of(ml_client, first.name, tmp_path)
     assert "accuracy 1.0 /job/wd/.python" in said, said
-    assert "muster: " in said and image in said, "what stands in for the image is said"
+    assert "muster: " in said and image in said, "the log names the substitute for the image"
     ml_client.jobs.download(first.name, download_path=tmp_path / "down", output_name="model")
     assert (tmp_path / "down" / "named-outputs" / "model" / "model.pkl").stat().st_size > 100
 
@@ -324,7 +324,7 @@ def test_environments_that_cannot_be_had_are_refused_with_what_to_do(ml_client, 
         return str(failed.value)
 
     registry = "azureml://registries/azureml/environments"
-    assert "sklearn-1.5" in refused(f"{registry}/sklaern-1.5/labels/latest"), "the nearest is named"
+    assert "sklearn-1.5" in refused(f"{registry}/sklaern-1.5/labels/latest"), "it is suggested"
     conda = {"dependencies": ["python=3.11", "nodejs=18"]}
     assert "nodejs" in refused(Environment(conda_file=conda, image="ubuntu:22.04"))
 

@@ -52,7 +52,7 @@ IDLE = f"{AML}.scaleSettings.nodeIdleTimeBeforeScaleDown"
 SUBNET = f"{AML}.subnet.id"
 ACCESS = f"{AML}.remoteLoginPortPublicAccess"
 
-# What is written, and what the server keeps of it.
+# What the client writes, and what the server stores.
 TAKEN = [
     *[
         (lambda word=word: {"tier": word}, {f"{AML}.vmPriority": "LowPriority"})
@@ -69,7 +69,7 @@ TAKEN = [
     *[
         (lambda value=value: {"idle_time_before_scale_down": value}, {IDLE: kept})
         for value, kept in [
-            (0, "PT2M"),  # The client leaves it out.
+            (0, "PT2M"),  # The client omits it.
             (1, "PT1S"),
             (30, "PT30S"),
             (59, "PT59S"),
@@ -104,7 +104,7 @@ TAKEN = [
     ),
 ]
 
-# What the client sends and the server refuses, and a word of the refusal.
+# What the client sends and the server refuses, and a word of the message.
 REFUSED = [
     (lambda: {"tier": "Spot"}, "Spot"),
     # The client sends "None" for the network's name.
@@ -180,7 +180,7 @@ def kept(session, server):
 def test_what_is_taken(create, kept, settings, wanted):
     create(**settings())
     seen = kept()
-    # Some of these have no effect here, which is told there: test_nothing_ignored.py.
+    # Some of these have no effect, which test_nothing_ignored.py checks.
     seen["tags"].pop("muster.note", None)
     for path, value in wanted.items():
         assert at(seen, path) == value, path
@@ -226,7 +226,7 @@ def test_files_that_the_client_refuses(client_env, tmp_path, content):
 
     file = tmp_path / "cluster.yml"
     file.write_text(content)
-    # Its own error, or that of the library beneath.
+    # Its own error, or that of the underlying library.
     with pytest.raises(Exception, match="Validation|Unknown compute type"):
         load_compute(file)
 
@@ -279,10 +279,10 @@ def test_the_shapes_of_errors(ml_client, create):
             call()
         error = refused.value
         assert error.status_code == status
-        # "(Code) message" and, below it, each by itself: as the client writes what it understands.
+        # "(Code) message" and, below it, both separately: the client's format for known errors.
         assert error.error.code and error.error.message
         assert str(error).startswith(f"({error.error.code}) {error.error.message}")
-    # What is not there need not be deleted.
+    # Deleting something that does not exist succeeds.
     ml_client.compute.begin_delete("matrix-none").wait()
     create(size="STANDARD_DS3_V2")
     with pytest.raises(HttpResponseError, match="(?i)vmSize"):

@@ -1,5 +1,5 @@
-"""What a job finds and leaves on its node, on real nodes: files that are seen while it runs, its
-own token, MPI."""
+"""What a job finds and leaves on its node, on real nodes: files that are visible while it runs,
+its own token, MPI."""
 
 import contextlib
 import json
@@ -51,14 +51,14 @@ def seen(artifacts, job):
     for blob in client.list_blobs(name_starts_with=top):
         name = blob.name.removeprefix(top)
         if name.startswith(("outputs/", "logs/")):
-            # It may go between being listed and being read.
+            # It may be deleted between being listed and being read.
             with contextlib.suppress(Exception):
                 found[name] = client.download_blob(blob.name).readall().decode()
     return found
 
 
-# Writes a line each 20 ms, so that nothing is ever at rest; beside it files that stay, change,
-# shrink and go.
+# Writes a line every 20 ms, so that the log never rests; other files stay, change, shrink and
+# are deleted.
 RESTLESS = """
 mkdir outputs/deep
 echo one > outputs/deep/model; echo 0123456789 > logs/shrinks; echo x > outputs/goes
@@ -72,18 +72,18 @@ kill $!; echo end > logs/end
 """
 
 
-# Takes 30 s: the job rests between its changes, so that each state can be seen.
+# Takes 30 s: the job pauses between its changes, so that each state can be seen.
 def test_outputs_and_logs_are_seen_while_the_job_runs(ml_client, cluster, artifacts, tmp_path):
     job = submit(ml_client, f"bash -c '{RESTLESS}'")
     look = lambda: seen(artifacts, job)  # noqa: E731
     first = wait_for("files of a running job", 40, lambda: look().get("outputs/deep/model"))
     assert first == "one\n"
     assert ml_client.jobs.get(job).status == "Running"
-    grown = wait_for("a log that is never at rest", 15, lambda: look().get("logs/steps.log"))
+    grown = wait_for("a log that never rests", 15, lambda: look().get("logs/steps.log"))
     assert set(grown.split()) == {"line"}
-    wait_for("what changed", 15, lambda: look().get("outputs/deep/model") == "two\n")
-    # What went or shrank is as it is now, in the same moment.
-    after = wait_for("what went", 15, lambda: "outputs/goes" not in (now := look()) and now)
+    wait_for("the changed file", 15, lambda: look().get("outputs/deep/model") == "two\n")
+    # Files that were deleted or shrank are current at the same moment.
+    after = wait_for("the deleted file", 15, lambda: "outputs/goes" not in (now := look()) and now)
     assert after["logs/shrinks"] in ("", "0123456789\n")
     longer = wait_for("more of the log", 15, lambda: len(look()["logs/steps.log"]) > len(grown))
     assert longer and ml_client.jobs.get(job).status == "Running"
@@ -154,7 +154,7 @@ def test_a_run_may_ask_about_itself_and_for_what_is_its_own(
         ]
         return "".join(text.text for text in texts)
 
-    said = wait_for("it has asked", 60, lambda: "mlflow:" in (text := log()) and text)
+    said = wait_for("the request", 60, lambda: "mlflow:" in (text := log()) and text)
     found = json.loads(re.search("found:(.*)", said)[1])
     mine = ("own job", "own run", "own data", "workspace")
     assert {what: found[what] for what in mine} == dict.fromkeys(mine, 200)
@@ -164,7 +164,7 @@ def test_a_run_may_ask_about_itself_and_for_what_is_its_own(
     workspace = session.get(f"{server.url}{WS}", params=V).json()
     assert workspace["properties"]["workspaceId"] in said
 
-    # Its own folder of the artifact store is open to it, and nothing else of storage.
+    # It can access its own folder of the artifact store, and nothing else.
     bearer = {"Authorization": f"Bearer {token}", "x-ms-version": "2023-11-03"}
     put = {**bearer, "x-ms-blob-type": "BlockBlob"}
 
@@ -187,7 +187,7 @@ def test_a_run_may_ask_about_itself_and_for_what_is_its_own(
     plain.trust_env, plain.verify = False, server_env["REQUESTS_CA_BUNDLE"]
     assert plain.get(own, params=V, headers=ask).status_code == 200
     ml_client.jobs.begin_cancel(job).result()
-    wait_for("it has ended", 40, lambda: ml_client.jobs.get(job).status == "Canceled")
+    wait_for("the job has ended", 40, lambda: ml_client.jobs.get(job).status == "Canceled")
     refused = plain.get(own, params=V, headers=ask)
     assert refused.status_code == 401 and "has ended" in refused.text, refused.text
     assert blob("GET", f"{folder}/mine/a.txt") == 401
@@ -236,7 +236,7 @@ def mpi_job(ml_client, code, command):
     )
 
 
-# Two processes of a node may compile at the same time, each its own.
+# Two processes of a node may compile at the same time, each its own binary.
 BINARY = "$TMPDIR/hello.$OMPI_COMM_WORLD_RANK"
 COMPILE = f"mpicc -o {BINARY} hello.c && exec {BINARY}"
 
@@ -258,7 +258,7 @@ def test_mpi_starts_its_processes_on_every_node(ml_client, cluster, mpi, tmp_pat
         ("3", "1", "1"),
     ], said
     assert len({host for _, host, *_ in ranks}) == 2
-    assert {last for *_, last in ranks} == {"(null)"}, "it is MPI that says who is who"
+    assert {last for *_, last in ranks} == {"(null)"}, "the ranks come from MPI"
 
 
 # Takes 13 s: the other ranks have ten seconds to end.
@@ -273,7 +273,7 @@ def test_a_rank_that_fails_ends_all_with_its_code(ml_client, cluster, mpi):
 def test_named_outputs_of_two_nodes_are_there_together_or_not_at_all(
     ml_client, cluster, artifacts, server, session, server_env, ends_well
 ):
-    """The first member ends at once and well, the second later."""
+    """The first member succeeds at once, the second later."""
     from azure.ai.ml import Output
 
     store = Place(session, server.url, server_env["REQUESTS_CA_BUNDLE"], store="workspaceblobstore")
@@ -302,7 +302,7 @@ sleep 4; exit {0 if ends_well else 3}
 
 
 def test_pip_installs_for_its_own_job_only(ml_client, cluster, tmp_path):
-    """As many training programs begin. What is shared between jobs stays as it was."""
+    """Many training programs start like this. Files that jobs share are not changed."""
     from azure.ai.ml.entities import Environment
 
     conda = {"dependencies": ["python=3.11", "pip", {"pip": ["six==1.17.0"]}]}

@@ -17,7 +17,7 @@ MODULES = sorted(
     for path in (REPOSITORY / "clients").glob("test_sdk_v2_*.py")
     if path != pathlib.Path(__file__).resolve()
 )
-# What is not said in these files: how a job's services are asked for and shown.
+# These files do not cover how the services of a job are requested and shown.
 SERVICES = [
     f"clients/test_services.py::{name}"
     for name in (
@@ -26,7 +26,7 @@ SERVICES = [
         "test_after_the_end_there_is_nothing",
     )
 ]
-# It waits for real nodes, whichever client asks.
+# It waits for real nodes, whatever the client.
 SAME_FOR_ALL = (
     "clients/test_sdk_v2_compute.py::test_a_job_takes_the_cluster_from_zero_to_one_and_back"
 )
@@ -35,7 +35,7 @@ LIMIT_S = 900
 
 @pytest.fixture(scope="module")
 def runs(muster_bin):
-    """All of them at once: for most of the time they wait."""
+    """Runs all versions at once, because they mostly wait."""
     runs = {}
     for version in VERSIONS:
         environment = {

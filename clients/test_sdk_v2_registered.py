@@ -1,4 +1,4 @@
-"""Outputs of command jobs that become assets by themselves."""
+"""Outputs of command jobs that are registered as assets automatically."""
 
 import uuid
 
@@ -39,7 +39,7 @@ def test_outputs_become_assets_once_each(ml_client, cluster, environment, tmp_pa
     log_of(ml_client, second.name, tmp_path)
     assert ml_client.models.get(f"model-{name}", label="latest").version == "8"
     listed = sorted(one.version for one in ml_client.data.list(name=f"table-{name}"))
-    assert listed == ["1", "2"], "each job's once"
+    assert listed == ["1", "2"], "each job's output is registered once"
 
     with pytest.raises(HttpResponseError, match="versions cannot be changed"):
         ml_client.jobs.create_or_update(job_of(name, version="7"))

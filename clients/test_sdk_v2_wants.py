@@ -1,8 +1,8 @@
 """Priorities, shares of nodes and quota through the unmodified azure-ai-ml client.
 
-The client submits no job without an environment, and environments are refused so far. So what it
-would send about priority and share is taken from its own entities and put as it is; the job is then
-read with the client.
+The client submits no job without an environment, and environments are refused so far. So the
+priority and the share that it would send are taken from its own entities and put unchanged; the job
+is then read with the client.
 """
 
 import pytest
@@ -75,16 +75,16 @@ def usages_of(ml_client):
 def test_usages(ml_client, pool):
     def reserved():
         usages = usages_of(ml_client)
-        # A cluster of another test may still be on its way out.
+        # A cluster of another test may still be being deleted.
         return usages if usages[FAMILY].current_value == 4 else None
 
     usages = wait_for("one node of four vCPUs is reserved", 60, reserved)
     assert usages[TOTAL].current_value >= 4
-    # The totals of the region and every family have a limit, also where nobody set one.
+    # The totals of the region and every family have a limit, even if none was set.
     assert len(usages) > 20 and {TOTAL, LOW_PRIORITY, "standardNCSv3Family"} <= set(usages)
     assert {usage.limit for usage in usages.values()} == {100_000}
     name = usages[FAMILY].name
-    # Older versions of the client spell it their own way.
+    # Older versions of the client spell it differently.
     shown = name.get("localizedValue") or name["localized_value"]
     assert shown == f"{FAMILY} Cluster Dedicated vCPUs"
 
@@ -128,7 +128,7 @@ def test_a_job_that_waits_or_is_refused_for_quota_has_a_code(client_env, muster)
     assert waiting.status == "Queued"
     assert waiting.properties["muster.waitCode"] == "QuotaTooLow"
     assert f"'{FAMILY}'" in waiting.properties["muster.waitReason"]
-    # One without a compute of its own could never run, so it is refused.
+    # A job without a compute could never run, so it is refused.
     with pytest.raises(HttpResponseError) as refused:
         client.jobs.create_or_update(command(command="true", environment=environment))
     assert refused.value.error.code == "QuotaExceeded"

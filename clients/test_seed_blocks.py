@@ -28,7 +28,7 @@ def run_as_printed(block, environment, directory):
     return done.stdout
 
 
-# Runs blocks one after the other, as the cells of a notebook, and says how each one ended.
+# Runs blocks one after the other, like the cells of a notebook, and prints how each one ended.
 NOTEBOOK = """
 import contextlib, io, json
 
@@ -52,7 +52,7 @@ def run_notebook(blocks, environment, directory):
 
 def test_all_blocks_of_the_first_document(client_env, tmp_path):
     private = text_of("S0:153")
-    # The client's own words for a network.
+    # The client's own syntax for a network.
     network = re.sub(
         r'vnet_name="(.+)",\s+subnet_name="(.+)",',
         r'network_settings=NetworkSettings(vnet_name="\1", subnet="\2"),',
@@ -79,7 +79,7 @@ def test_all_blocks_of_the_first_document(client_env, tmp_path):
     outcomes = run_notebook(blocks, client_env, tmp_path)
     printed = [text for text, _ in outcomes]
     errors = {number: error for number, (_, error) in enumerate(outcomes) if error}
-    # As printed, one call is refused, by the client itself.
+    # As printed, one call is refused by the client itself.
     assert set(errors) == {4} and errors[4][0] == "TypeError", errors
     assert "object.__init__() takes exactly one argument" in errors[4][1], errors
     assert printed[0] == "Cluster 'cpu-training-cluster' created successfully\n"
@@ -126,14 +126,14 @@ def code_of(text):
 
 
 def lines_of(text):
-    """The lines, without comments and blank ones."""
+    """The lines without comments and blank lines."""
     lines = [line.split(" # ")[0].rstrip() for line in text.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
 
 @pytest.mark.skipif(not SEEDS, reason="the source documents are not beside this repository")
 def test_the_blocks_are_those_of_the_documents():
-    """None is missing, and each differs from its document by comments at most."""
+    """No block is missing, and each differs from its document by comments at most."""
     for document, seed in enumerate(SEEDS):
         text = seed.read_text()
         fences = re.finditer(r"^```(python|bash)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The server from outside: its log, its figures, its second origin, and how it stops."""
+"""The server from outside: its log, its metrics, its second origin, and how it stops."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 @pytest.fixture(scope="module")
 def finished_job(muster):
-    """A job that printed something, and is over."""
+    """A job that printed something and has ended."""
     muster("compute", "create", "-n", "outside", "--max-instances", "1", *WORKSPACE_FLAGS)
     command = "echo from the inside; sleep 1"
     name = "outside-job"
@@ -40,7 +40,7 @@ def log_address(session, server, job):
 
 
 def test_the_sdk_streams_a_log(ml_client, muster, finished_job, capsys):
-    # Of a job that is over, it shows the summary only.
+    # For a job that has ended, it shows the summary only.
     command = "sleep 1; echo from the inside; sleep 4"
     flags = ("-n", "outside-stream", "--compute", "outside", "--command", command)
     muster("job", "create", *flags, *WORKSPACE_FLAGS)
@@ -56,19 +56,19 @@ def test_files_have_an_origin_of_their_own(session, server, finished_job):
     log = requests.get(address, verify=session.verify)
     assert (log.status_code, log.text) == (200, "from the inside\n")
     nothing = [requests.get(files + path, verify=session.verify) for path in ("/", WS, "/metrics")]
-    nothing.append(session.get(files + WS, params=V))  # Not for a good token either.
+    nothing.append(session.get(files + WS, params=V))  # Not even with a valid token.
     for answer in (log, *nothing):
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["Content-Security-Policy"].startswith("sandbox")
         assert "Set-Cookie" not in answer.headers
     for answer in nothing:
-        # There it would be a container's name, and one that nobody has opened.
+        # There it would be the name of a container to which the caller has no access.
         assert answer.status_code in (401, 404)
         assert f"<Code>{answer.headers['x-ms-error-code']}</Code>" in answer.text
-    # And no file where the API is.
+    # And no file on the API's port.
     here = session.get(f"{server.url}{there.path}?{there.query}")
     assert here.status_code == 404, here.text
-    # The address is good for this file alone.
+    # The URL is valid for this file alone.
     forged = address.replace("sig=", "sig=0")
     assert requests.get(forged, verify=session.verify).status_code == 403
 
@@ -94,13 +94,13 @@ def test_every_answer_has_its_ids(session, server):
 
 
 def samples(text):
-    """{(name, labels): value}; the parser refuses what is no Prometheus text."""
+    """{(name, labels): value}; the parser refuses text that is not in Prometheus' format."""
     found = {}
     for family in text_string_to_metric_families(text):
         assert family.type != "unknown", family.name
         for sample in family.samples:
             key = (sample.name, frozenset(sample.labels.items()))
-            assert key not in found, f"{key} is there twice"
+            assert key not in found, f"{key} is given twice"
             found[key] = sample.value
     return found
 
@@ -146,7 +146,7 @@ BUSY = (
 
 
 def test_metrics_tell_what_nodes_and_jobs_use(own):  # noqa: F811
-    # A short lease: figures come with reports, and these come more often then.
+    # With a short lease, nodes report their figures more often.
     server = own("--lease-seconds", "12")
     limits = json.loads(server.muster("host", "show", "local", "--query", "not_enforced || `[]`"))
     server.muster("compute", "create", "-n", "cpu", "--max-instances", "1", *WORKSPACE_FLAGS)
@@ -167,11 +167,11 @@ def test_metrics_tell_what_nodes_and_jobs_use(own):  # noqa: F811
         disk = total(found, "muster_job_disk_bytes", job_name="burner", **of)
         cpu = total(found, "muster_job_cpu_seconds_total", job_name="burner", **of)
         memory = total(found, "muster_job_memory_bytes", job_name="burner", **of)
-        if limits:  # Without control groups nothing counts cores and memory.
+        if limits:  # Without control groups, cores and memory are not measured.
             return disk > 16e6 and (found, of)
         return disk > 16e6 and cpu > 0.5 and memory > 160e6 and (found, of)
 
-    found, of = wait_for("what the job uses", 30, used)
+    found, of = wait_for("the resource use of the job", 30, used)
     assert total(found, "muster_job_memory_bytes") < 1e9
     assert (
         16e6
@@ -185,7 +185,7 @@ def test_metrics_tell_what_nodes_and_jobs_use(own):  # noqa: F811
         def listed():
             table = server.muster("compute", "list-nodes", "cpu", "-o", "table", *WORKSPACE_FLAGS)
             [row] = [line.split() for line in table.splitlines() if line.startswith(of["node"])]
-            # How busy a node is takes two looks, and on a busy machine it may be little.
+            # CPU use is computed from two reports, and on a busy machine it may be small.
             return row[2] != "-" and float(row[2]) > 0 and row
 
         [_, state, cores, memory, *_] = wait_for("a busy node", 30, listed)
@@ -230,7 +230,7 @@ def test_metrics_need_a_reader_of_everything_or_a_port_of_their_own(own):  # noq
     flags = ("--assignee", "ada", "--role", "reader", "--scope", "/")
     server.muster("role", "assignment", "create", *flags)
     assert [status(token) for token in (user, server.key)] == [200, 200]
-    assert server.session().get(address).status_code == 200  # A token will do, too.
+    assert server.session().get(address).status_code == 200  # A token works, too.
     open_one = requests.get(f"http://127.0.0.1:{port}/metrics")
     assert samples(open_one.text)
     assert requests.get(f"http://127.0.0.1:{port}{WS}").status_code == 404
@@ -276,7 +276,7 @@ BODY = b'{"location": "westeurope"}'
 
 
 def under_way(server):
-    """A request of which the server has read everything but the body."""
+    """A request of which the server has read everything except the body."""
     token = server.session().headers["Authorization"]
     slow = server.connect()
     head = (
@@ -302,8 +302,8 @@ def test_a_stop_finishes_what_is_under_way(own):  # noqa: F811
         with contextlib.closing(socket.socket()) as attempt:
             return attempt.connect_ex(("127.0.0.1", server.port)) != 0
 
-    wait_for("nobody new gets in", 5, refuses)
-    assert server.process.poll() is None, "it waits"
+    wait_for("new connections are refused", 5, refuses)
+    assert server.process.poll() is None, "the server waits"
     slow.sendall(BODY)
     answer = slow.recv(4000)
     assert answer.startswith(b"HTTP/1.1 20"), answer
@@ -320,7 +320,7 @@ def test_a_stop_has_a_limit_and_a_second_interrupt_has_none(own, drain, signals,
     started = time.monotonic()
     for _ in range(signals):
         server.process.send_signal(signal.SIGINT)
-        wait_for("its word", 5, lambda: "Ctrl-C stops at once" in server.log.read_text())
+        wait_for("its message", 5, lambda: "Ctrl-C stops at once" in server.log.read_text())
     assert server.process.wait(STOP_LIMIT_S) == code
     assert time.monotonic() - started < 8
     slow.close()

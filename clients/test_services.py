@@ -1,4 +1,4 @@
-"""Services of jobs through azure-ai-ml, on real nodes: what people open, and who may."""
+"""Services of jobs through azure-ai-ml, on real nodes: what people can open, and who may."""
 
 import base64
 import concurrent.futures
@@ -86,7 +86,7 @@ def until_running(ml_client, name, service, node_index=0, limit_s=30):
 
 @pytest.fixture(scope="module")
 def job(ml_client, cluster, environment):
-    """A job that serves on both of its nodes, and has a notebook that nobody installed."""
+    """A job that serves on both of its nodes, and has a notebook that is not installed."""
     from azure.ai.ml.entities import JobService, JupyterLabJobService
 
     web, noise = free_port(), free_port()
@@ -109,13 +109,13 @@ def job(ml_client, cluster, environment):
 
 @pytest.fixture(scope="module")
 def base(job, ml_client):
-    """The address of the web service, without what opens it."""
+    """The URL of the web service, without its access token."""
     return shown(ml_client, job, "web").endpoint.partition("?")[0]
 
 
 @pytest.fixture
 def stranger(server, server_env, session):
-    """Makes users with a role in this workspace, or with none."""
+    """Creates users with a role in this workspace, or with none."""
     names = []
 
     def make(role=None):
@@ -153,7 +153,7 @@ def test_a_job_shows_its_services(ml_client, job, muster, session, server):
     assert "jupyter-lab is not installed" in notebook.error and "jupyterlab" in notebook.error
     seen = ml_client.jobs.get(job).services
     assert seen["web"].status == "Running" and seen["web"].port == web.port
-    # Whoever may list jobs sees no address that opens one.
+    # Users who may list jobs see no URL that opens a service.
     assert seen["web"].endpoint == web.endpoint.partition("?")[0]
     raw = session.get(f"{server.url}{WS}/jobs/{job}", params=V).json()["properties"]["services"]
     assert raw["web"]["nodes"] == {"nodesValueType": "All"}
@@ -180,13 +180,13 @@ def test_a_link_opens_in_a_browser(ml_client, job, server_env, base):
         assert (answered.status_code, answered.text) == (200, "<h1>hello</h1>")
         policy = answered.headers["Content-Security-Policy"]
         assert f"connect-src {base} wss:" in policy and "allow-popups" not in policy
-        # What the job hears of all that: nothing that opens anything.
+        # The job itself sees no token of its visitors.
         page.cookies.set("own", "1")
         seen = page.get(f"{base}headers?x=%2F", headers={"X-Forwarded-For": "1.2.3.4"}).json()
         assert seen["path"] == "/headers?x=%2F"
         assert seen["x-forwarded-prefix"] == path.rstrip("/")
         assert seen["cookie"] == "own=1" and "x-forwarded-for" not in seen
-        # Pages of other servers do not get to use it.
+        # Pages of other servers cannot use it.
         for other in ("https://evil.example", "null"):
             refused = page.post(f"{base}quit", headers={"Origin": other})
             assert refused.status_code == 403 and "another server" in refused.text
@@ -212,7 +212,7 @@ def test_only_who_may_run_jobs_gets_in(session, server, server_env, base, strang
         assert nobody.get(f"{base}?user=x&until=9999999999&sig=00").status_code == 401
         link = session.get(f"{server.url}/history/v1.0{WS}/runs/{job}/serviceinstances/0").json()
         link = link["instances"]["web"]["endpoint"]
-        # It is for this service, for this user, and for a time.
+        # It is valid for this service and this user, for a limited time.
         assert nobody.get(link.replace("/web/", "/noise/")).status_code == 401
         assert nobody.get(re.sub(r"until=\d+", "until=1", link)).status_code == 401
         assert nobody.get(link.replace("user=", "user=a")).status_code == 401
@@ -223,7 +223,7 @@ def test_only_who_may_run_jobs_gets_in(session, server, server_env, base, strang
             answer = page.get(f"{base}headers", headers=headers)
             assert answer.status_code == status, (role, answer.text)
             assert status != 200 or "authorization" not in answer.json()
-    # A reader sees that there is a service, and gets no link that opens it.
+    # A reader sees that there is a service, but gets no link that opens it.
     reader = stranger("Reader")
     told = reader("GET", f"/history/v1.0{WS}/runs/{job}/serviceinstances/0").json()
     assert told["instances"]["web"]["endpoint"] == base
@@ -260,7 +260,7 @@ def test_large_and_chunked_bodies_go_both_ways(session, base):
 
 
 def dial(address, server_env, headers):
-    """A connection to the listener with a request on it, and what was answered to it."""
+    """A connection to the listener with a request on it, and its response."""
     parts = urllib.parse.urlsplit(address)
     context = ssl.create_default_context(cafile=server_env["REQUESTS_CA_BUNDLE"])
     raw = socket.create_connection((parts.hostname, parts.port), timeout=20)
@@ -347,7 +347,7 @@ def test_bad_answers_and_bad_requests_harm_nobody(session, base, server_env):
 
 
 def test_too_many_at_once_are_told_so(session, base):
-    """200 at a time, of which 64 are served; the others hear at once that they are too many."""
+    """200 at a time, of which 64 are served; the others are refused at once."""
 
     def hold(_):
         answer = session.get(f"{base}hold", params={"seconds": 2}, timeout=30)
@@ -371,7 +371,7 @@ def test_each_node_has_its_own(ml_client, job, session):
     for rank in (0, 1):
         address = shown(ml_client, job, "web", rank).endpoint.partition("?")[0]
         assert session.get(f"{address}headers").json()["rank"] == str(rank)
-    assert shown(ml_client, job, "noise", 1) is None, "that one is on the first node alone"
+    assert shown(ml_client, job, "noise", 1) is None, "that service is on the first node only"
 
 
 def test_what_cannot_be_served_is_refused_at_submit(ml_client, cluster, environment):
@@ -390,7 +390,7 @@ def test_what_cannot_be_served_is_refused_at_submit(ml_client, cluster, environm
 
 
 def test_an_interactive_job_runs_as_azure_has_it(ml_client, cluster, environment, muster):
-    """What cannot be served stops nothing: the services and the job's log say why."""
+    """A service that fails does not stop the job: the service and the job's log say why."""
     from azure.ai.ml import load_job
     from azure.ai.ml.entities import JobService
 
@@ -420,7 +420,7 @@ def test_an_interactive_job_runs_as_azure_has_it(ml_client, cluster, environment
 
 
 def execute(stream, code):
-    """Has a notebook's kernel run it, and returns what the kernel says until it has printed."""
+    """Runs code in a notebook's kernel, and returns its messages until it has printed."""
     header = {"msg_id": uuid.uuid4().hex, "session": uuid.uuid4().hex, "username": "u"}
     message = {
         "header": {**header, "msg_type": "execute_request", "version": "5.3"},
@@ -436,7 +436,7 @@ def execute(stream, code):
             return said["content"]
 
 
-# A curve for a board, without what would draw one in earnest.
+# A curve for TensorBoard, written without a training library.
 CURVE = """
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -504,7 +504,7 @@ def test_a_cancelled_job_whose_services_are_over_says_so(ml_client, cluster, env
     from azure.ai.ml.entities import JobService
 
     port = free_port()
-    # It ends its service when it is told to end, and takes its time with the rest.
+    # It ends its service when it is asked to end, and continues for a while.
     line = (
         f"python3 -m http.server --bind 127.0.0.1 {port} & server=$!; "
         "trap 'kill $server; sleep 4; exit 1' TERM; wait"

@@ -1,4 +1,4 @@
-"""JupyterLab and TensorBoard of a job in a real browser: Debian's Chromium, by playwright."""
+"""JupyterLab and TensorBoard of a job in a real browser: Debian's Chromium with playwright."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from test_services import cluster, submit_tools, until_running  # noqa: F401  (a
 
 BROWSER = REPOSITORY / ".venv-browser/bin/python"
 PROGRAM = pathlib.Path(__file__).with_name("browser_flow.py")
-# TensorBoard asks for its fonts at the top of the server, whatever path it is given.
+# TensorBoard requests its fonts at the root of the server, whatever path it is given.
 OWN_FAULT = "/font-roboto/"
 CHROMIUM = pathlib.Path("/usr/bin/chromium")
 ANSWER_LIMIT_S = 120
 
 
 class Browser:
-    """What opens pages, in an environment of its own."""
+    """The program that opens pages, in an environment of its own."""
 
     def __init__(self, folder):
         for path in (BROWSER, CHROMIUM):
@@ -31,7 +31,7 @@ class Browser:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.said.open("wb"),
-            # It keeps more than its profile: all of it goes with the test.
+            # It stores more than its profile; all of it is deleted with the test.
             env={**os.environ, "HOME": str(folder)},
             text=True,
         )
@@ -41,7 +41,7 @@ class Browser:
         self.process.stdin.flush()
         heard, _, _ = select.select([self.process.stdout], [], [], ANSWER_LIMIT_S)
         assert heard, f"no answer within {ANSWER_LIMIT_S} s; {self.said.read_text()}"
-        # It gives up by itself when a page does not do what it should, and then there is no line.
+        # It exits if a page does not behave as expected, and then there is no line.
         line = self.process.stdout.readline()
         assert line, self.said.read_text()
         return json.loads(line)
@@ -79,13 +79,13 @@ def test_a_notebook_a_terminal_and_a_board_work_in_a_browser(
         assert "loss" in seen["board"]["card"]
         for service, link in (("lab", lab), ("board", board)):
             page, base = seen[service], link.partition("?")[0]
-            # What opens it is not for a history or a bookmark.
+            # The token must not end up in the history or in a bookmark.
             assert page["address"].startswith(base) and "sig=" not in page["address"]
             assert [error for error in page["errors"] if OWN_FAULT not in error] == []
             assert [stopped for stopped in page["stopped"] if OWN_FAULT not in stopped] == []
     finally:
         ml_client.jobs.begin_cancel(name).result()
-    # A cancel is answered before the attempt is over; until then its pages only break off.
+    # A cancel returns before the attempt has ended; until then its pages only break off.
     wait_for("its end", 30, lambda: ml_client.jobs.get(name).status == "Canceled")
     for status, text in browser.ask("again"):
         assert status == 410 and "no longer running" in text, text

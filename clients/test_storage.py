@@ -1,4 +1,4 @@
-"""The blob storage, driven by the real azure-storage-blob with addresses signed by the server."""
+"""The blob storage, used by the real azure-storage-blob with URLs that the server signed."""
 
 import base64
 import random
@@ -10,7 +10,7 @@ from own_server import WS, V
 
 
 class Place:
-    """A container, and what opens it."""
+    """A container, and the query that gives access to it."""
 
     def __init__(self, session, url, ca, store="workspaceblobstore"):
         self.session, self.ca = session, ca
@@ -24,7 +24,7 @@ class Place:
     def client(self, sas=None, **more):
         from azure.storage.blob import ContainerClient
 
-        # Nobody waits half a minute for an answer that stays the same.
+        # Do not retry for half a minute when the response stays the same.
         more = {"connection_verify": self.ca, "retry_total": 0, **more}
         return ContainerClient(self.account, self.container, sas or self.sas, **more)
 
@@ -33,7 +33,7 @@ class Place:
         return self.client(max_single_put_size=1 << 20, max_block_size=1 << 20, **more)
 
     def raw(self, method, name, query="", sas=None, **more):
-        """As it stands: no client makes anything else of the name or the query."""
+        """Sends the URL unchanged: no client normalises the name or the query."""
         import requests
 
         request = requests.Request(method, "https://x/", **more).prepare()
@@ -287,7 +287,7 @@ def test_two_that_send_one_blob_at_once_leave_one_of_the_two(place, folder):
             blob.upload_blob(content, overwrite=True, max_concurrency=2)
             return True
         except HttpResponseError as refused:
-            # Somebody else's list came first, and what waited is gone.
+            # Another client committed first, and the uncommitted blocks were dropped.
             assert refused.error_code == "InvalidBlockList"
             return False
 
@@ -305,7 +305,7 @@ def test_many_are_deleted_in_one_request(container, place, folder):
     done = container.delete_blobs(*names[:3])
     assert [answer.status_code for answer in done] == [202, 202, 202]
     assert [blob.name for blob in container.list_blobs(name_starts_with=folder)] == names[3:]
-    # One that is not there does not keep the others.
+    # A blob that does not exist does not stop the others from being deleted.
     with pytest.raises(PartialBatchErrorException) as failed:
         container.delete_blobs(names[0], names[3])
     assert [answer.status_code for answer in failed.value.parts] == [404, 202]
@@ -318,7 +318,7 @@ def test_many_are_deleted_in_one_request(container, place, folder):
 
     at = f"/{place.container}/{folder}/4%20%C3%BC"
     unsigned = send(f"DELETE {at} HTTP/1.1")
-    assert unsigned.status_code == 202 and "HTTP/1.1 401 " in unsigned.text, "each has its own"
+    assert unsigned.status_code == 202 and "HTTP/1.1 401 " in unsigned.text, "each has its own ETag"
     assert "HTTP/1.1 405 " in send(f"PUT {at}?{place.sas} HTTP/1.1").text
     assert send("nothing").status_code == 400
     assert send(f"DELETE {at}?{place.sas} HTTP/1.1", "text/plain").status_code == 400

@@ -21,7 +21,7 @@ def place_of(server, store="workspaceblobstore"):
 
 
 def sign(server, place, rights, scope="c", at="", depth=0, expires="2099-01-01T00:00:00Z"):
-    """A signature as the server makes it, for what its API gives out to nobody."""
+    """A signature as the server computes it, for scopes that its API never issues."""
     secret = bytes.fromhex((server.state / "keys" / "token.key").read_text().strip())
     fields = [scope, str(depth), rights, "", expires, "https", "2023-11-03", place.container]
     text = "\n".join(fields) + "\n" + at
@@ -31,13 +31,13 @@ def sign(server, place, rights, scope="c", at="", depth=0, expires="2099-01-01T0
 
 
 def bytes_kept(server):
-    """The names of all files that blobs are made of, and of those on their way."""
+    """The names of all files of blobs, and of those that are being uploaded."""
     root = server.state / "blobs"
     return [path for path in root.rglob("*") if path.is_file()]
 
 
 def begin_upload(server, place, name, size, query=""):
-    """A connection on which so many bytes are announced, and none was sent."""
+    """A connection on which this many bytes are announced, and none was sent."""
     base, path = place.account.removeprefix("https://").split("/", 1)
     host, port = base.rsplit(":", 1)
     context = ssl.create_default_context(cafile=server.ca)
@@ -68,8 +68,8 @@ def test_signatures_are_as_narrow_as_they_say(own):
     folder = sign(server, place, "rl", "d", "a/b", 2)
     assert [code("GET", name, folder) for name in ("a/b/c", "a/b/d/e")] == [200, 200]
     assert {code("GET", name, folder) for name in ("a/bc", "a/b", "x")} == {outside}
-    assert code("GET", "a%2Fb%2Fc", folder) == 200, "one name, however it is written"
-    assert code("GET", "a/b/../bc", folder) == "BlobNotFound", "a name, and no way out"
+    assert code("GET", "a%2Fb%2Fc", folder) == 200, "the same name, however it is encoded"
+    assert code("GET", "a/b/../bc", folder) == "BlobNotFound", "a name, not a path upwards"
     listing = "restype=container&comp=list&prefix="
     assert code("GET", "", folder, listing + "a%2Fb%2F") == 200
     assert {code("GET", "", folder, listing + way) for way in ("", "a", "a%2Fb")} == {outside}
@@ -95,7 +95,7 @@ def test_signatures_are_as_narrow_as_they_say(own):
     assert code("PUT", "late", brief, data=b"1") == outside
     assert code("HEAD", "late", everything) == "BlobNotFound"
     log = server.log.read_text()
-    assert place.sas.split("sig=")[1] not in log and "a/b/c" not in log, "no address is logged"
+    assert place.sas.split("sig=")[1] not in log and "a/b/c" not in log, "no signed URL is logged"
 
 
 def test_a_client_that_stops_half_way_leaves_nothing(own):
@@ -107,7 +107,7 @@ def test_a_client_that_stops_half_way_leaves_nothing(own):
         deadline = time.monotonic() + 20
         while not bytes_kept(server) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert bytes_kept(server), "it is on its way"
+        assert bytes_kept(server), "the upload has started"
         line.close()
         while bytes_kept(server) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -117,7 +117,7 @@ def test_a_client_that_stops_half_way_leaves_nothing(own):
 
 
 def test_slow_uploads_keep_nobody_else_waiting(own):
-    """More of them than the server has threads that may wait."""
+    """More of them than the server has threads that may block."""
     server = own()
     place = place_of(server)
     assert place.raw("PUT", "there", data=b"1").status_code == 201
@@ -143,10 +143,10 @@ def test_what_is_deleted_or_replaced_goes_with_gc_and_the_rest_stays(own):
     place.client().delete_blob("b1")
     place.client().delete_blob("b0")
     place.raw("PUT", "b2", data=b"replaced")
-    assert len(bytes_kept(server)) == 8, "what is the same is kept once"
-    time.sleep(1.1)  # A file's time is compared with a second to spare.
+    assert len(bytes_kept(server)) == 8, "equal content is stored once"
+    time.sleep(1.1)  # The time of a file is compared with a tolerance of a second.
     server.muster("storage", "gc")
-    assert len(bytes_kept(server)) == 8, "ten minutes are not over"
+    assert len(bytes_kept(server)) == 8, "ten minutes have not passed"
     would = server.muster("storage", "gc", "--grace-seconds", "0", "--dry-run", "-o", "json")
     assert '"files": 2' in would and '"bytes": 2000' in would
     assert len(bytes_kept(server)) == 8
@@ -161,7 +161,7 @@ def test_what_is_deleted_or_replaced_goes_with_gc_and_the_rest_stays(own):
 
 LIST = b"<BlockList><Latest>YQ==</Latest></BlockList>"
 
-# In a mount namespace of its own, so that it goes with the server.
+# In a mount namespace of its own, so that it disappears with the server.
 SMALL_DISK = """#!/bin/sh
 exec unshare -rm sh -c 'mount -t tmpfs -o size=30m none "$SMALL_DISK" && exec "$@"' \\
     sh {binary} "$@"
@@ -169,7 +169,7 @@ exec unshare -rm sh -c 'mount -t tmpfs -o size=30m none "$SMALL_DISK" && exec "$
 
 
 def test_a_full_disk_is_said_and_what_was_there_stays(muster_bin, tmp_path):
-    """A sixteenth is kept for the server itself, so on a disk of 30 MiB there is room for 28."""
+    """A sixteenth is reserved for the server itself, so a disk of 30 MiB has room for 28."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
         print("no user namespaces here: nothing shown")
         return
@@ -197,7 +197,7 @@ def test_a_full_disk_is_said_and_what_was_there_stays(muster_bin, tmp_path):
         assert answer.headers["x-ms-error-code"] == "StorageFull" and 0 < staged < 6
         assert [blob.name for blob in place.client().list_blobs()] == ["first"]
         assert place.client().download_blob("first").readall() == content
-        # What waited is given up, and there is room again.
+        # The uncommitted blocks are dropped, and there is room again.
         assert place.raw("PUT", "blocks", data=b"").status_code == 201
         time.sleep(1.1)
         server.muster("storage", "gc", "--grace-seconds", "0")

@@ -1,7 +1,7 @@
-"""Fifty times kill -9 of the server while blobs, blocks, code and what jobs leave are on their way.
+"""Kills the server fifty times with SIGKILL during uploads of blobs, blocks, code and job outputs.
 
-What was acknowledged is there, whole; what is there was sent so; and after `muster storage gc`
-every file on disk is named by a row. `MUSTER_SEED` draws other moments.
+What was acknowledged is there, complete; what is there was sent; and after `muster storage gc` a
+row references every file on disk. `MUSTER_SEED` chooses other moments.
 """
 
 import copy
@@ -27,10 +27,10 @@ own = own_server.own
 
 KILLS = 50
 SIZES = [0, 10, 5_000, 60_000, 60_000, 300_000, 1_500_000]
-# Each of the jobs leaves so many files as its named output.
+# The number of files in the named output of each job.
 FILES_LEFT = 4
 
-# Uploads folders as code, again and again, and says which of them the server has.
+# Uploads folders as code, again and again, and prints which of them the server has.
 UPLOADS = """
 import hashlib, pathlib, random, sys
 from azure.ai.ml import MLClient
@@ -75,7 +75,7 @@ def digest(content):
 
 
 class Sent:
-    """What one who waits for each answer sent: what was acknowledged last, and those since."""
+    """The uploads of a client that waits for responses: the last acknowledged, and those since."""
 
     def __init__(self):
         self.lock, self.kept, self.maybe = threading.Lock(), {}, {}
@@ -102,7 +102,7 @@ class Storm:
         self.failures = []
 
     def put(self, session, name, query, content):
-        """The answer, or None if the server went away."""
+        """The response, or None if the server was killed."""
         url = f"{self.place.account}/{self.place.container}/{name}?{query}&{self.place.sas}"
         try:
             return session.put(url, data=content, verify=self.place.ca, timeout=30)
@@ -128,7 +128,7 @@ class Storm:
                 self.sent.has(name, content)
 
     def of_two(self, worker):
-        """Two put the same blobs at once: one of all that were sent is there."""
+        """Two clients put the same blobs at once: afterwards, one of the sent versions is there."""
         chance, session = random.Random(f"{self.seed}-{worker}"), self.new_session()
         while not self.is_over.is_set():
             name = f"shared/{chance.randrange(3)}"
@@ -139,7 +139,7 @@ class Storm:
             assert answer is None or answer.status_code == 201, answer.text
 
     def in_blocks(self, worker):
-        """Each block is sent until it is acknowledged; then it is there, whatever was killed."""
+        """Each block is sent until it is acknowledged; then it is there, whatever is killed."""
         chance, session, number = random.Random(f"{self.seed}-{worker}"), self.new_session(), 0
         while not self.is_over.is_set():
             number += chance.random() < 0.8
@@ -175,7 +175,7 @@ class Storm:
         return threads
 
     def submit(self, session, url):
-        """One more job, unless the server goes away; then nobody counts on it."""
+        """Submits one more job; if the server is killed meanwhile, the job does not count."""
         name = f"leaves-{len(self.jobs)}"
         properties = {
             "jobType": "Command",
@@ -197,7 +197,7 @@ def blobs_below(place, prefix=""):
 
 
 def left_by_jobs(place):
-    """Of every job whose named output is to be seen, its files."""
+    """The files of every job whose named output is visible."""
     jobs = {}
     for name in blobs_below(place, "azureml/leaves-"):
         _, job, rest = name.split("/", 2)
@@ -218,7 +218,7 @@ def check_sums(place, folder):
 
 
 def named_by_rows(state):
-    """(workspace, digest) of every file that a row leads to. The server is not running."""
+    """(workspace, digest) of every file that a row references. The server is not running."""
     named = set()
     with sqlite3.connect(state / "storage.db") as rows:
         for table in ("segments", "staged"):
@@ -273,7 +273,7 @@ def test_fifty_kills_lose_nothing_tear_nothing_and_leave_no_orphans(own, tmp_pat
                 storm.submit(session, server.url)
                 until = time.monotonic() + chance.random() * 0.8
                 for job, files in left_by_jobs(place).items():
-                    assert len(files) == FILES_LEFT, f"seed {seed}: half of {job} is to be seen"
+                    assert len(files) == FILES_LEFT, f"seed {seed}: {job} is visible in part"
                 while time.monotonic() < until:
                     time.sleep(0.005)
                 server.process.send_signal(signal.SIGKILL)
@@ -325,12 +325,12 @@ def test_fifty_kills_lose_nothing_tear_nothing_and_leave_no_orphans(own, tmp_pat
         assert kept == content_of(place, f"azureml/{job}/model/sums")
 
     server.muster("compute", "delete", "--name", "leaving", "--yes", *flags)
-    time.sleep(1.1)  # A file's time is compared with a second to spare.
+    time.sleep(1.1)  # The time of a file is compared with a tolerance of a second.
     swept = json.loads(server.muster("storage", "gc", "--grace-seconds", "0", "-o", "json"))
     assert server.stop() == 0
     blobs = server.state / "blobs"
     kept = {path.parts[-3::2] for path in blobs.rglob("*") if path.is_file()}
-    assert kept == named_by_rows(server.state), f"seed {seed}: bytes that nobody names, or lost"
+    assert kept == named_by_rows(server.state), f"seed {seed}: unreferenced or lost bytes"
     assert list((blobs / "incoming").iterdir()) == []
     print(
         f"{len(sent.kept)} blobs, {storm.blocks} blocks, {len(made)} folders of code, "

@@ -34,7 +34,7 @@ def test_what_it_uploads_to_a_datastore_comes_down_again(ml_client, tmp_path):
     asset = {"asset_hash": uuid.uuid4().hex, "asset_name": "code", "asset_version": "1"}
     sent = upload_artifact(str(src), stores, scope, "workspaceblobstore", **asset)
     again = upload_artifact(str(src), stores, scope, "workspaceblobstore", **asset)
-    assert again.relative_path == sent.relative_path, "what is there is not sent again"
+    assert again.relative_path == sent.relative_path, "files that exist are not sent again"
     target = tmp_path / "down"
     download_artifact(sent.relative_path, str(target), stores, "workspaceblobstore")
     same = subprocess.run(["diff", "-r", src, target], capture_output=True, text=True)
@@ -61,7 +61,7 @@ def test_datastores_are_made_and_their_secrets_shown_to_few(ml_client, session, 
     at = f"{server.url}{WS}/datastores/{name}"
     assert key not in session.get(at, params=V).text
     for file in server.state_dir.glob("*.db*"):
-        assert key.encode() not in file.read_bytes(), "it is sealed wherever it is kept"
+        assert key.encode() not in file.read_bytes(), "the key is encrypted wherever it is stored"
     ml_client.datastores.delete(name)
     with pytest.raises(ResourceNotFoundError):
         ml_client.datastores.get(name)

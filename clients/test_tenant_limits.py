@@ -1,4 +1,4 @@
-"""What one user and one workspace may take: refused in words that Azure's clients show."""
+"""The limits of a user and a workspace: refusals have a message that Azure's clients show."""
 
 import base64
 import contextlib
@@ -38,7 +38,7 @@ def job(compute="closed"):
 
 
 def with_closed_pool(server):
-    """A pool that may not have nodes: its jobs wait."""
+    """A cluster that may not have nodes: its jobs wait."""
     session = server.session()
     scale = {"minNodeCount": 0, "maxNodeCount": 0}
     properties = {"vmSize": "STANDARD_DS3_V2", "scaleSettings": scale}
@@ -90,7 +90,7 @@ def test_who_asks_too_fast_is_told_when_to_come_back(own):  # noqa: F811
     assert error["code"] == "TooManyRequests"
     assert "1 requests per second" in error["message"]
     assert "user-requests-per-second" in error["message"]
-    # Nobody else is held back.
+    # Other users are not affected.
     with requests.Session() as other:
         other.trust_env, other.verify = False, server.ca
         token = other.get(
@@ -106,7 +106,7 @@ def test_the_command_line_waits_when_it_asks_too_fast(own):  # noqa: F811
     server = own("--user-requests-per-second", "1")
     arguments = [server.binary, "compute", "list", "--state-dir", server.state]
     notes = []
-    # The first ten requests of a second are let through.
+    # The first ten requests of a second are accepted.
     for _ in range(50):
         if notes:
             break
@@ -129,7 +129,7 @@ def test_who_asks_for_blobs_too_fast_is_told_so_and_azures_client_tries_again(ow
     assert refused.headers["x-ms-error-code"] == "ServerBusy"
     assert "1 requests per second" in refused.text
     assert "workspace-file-requests-per-second" in refused.text
-    # A client that goes on at once is refused at first, waits as it is told, and loses nothing.
+    # A client that continues at once is refused first, waits as requested, and loses nothing.
     with place.client(retry_total=5) as client:
         for number in range(3):
             client.upload_blob(f"late{number}", b"it came")
@@ -144,7 +144,7 @@ def test_a_workspace_has_its_share_of_the_storage(own):  # noqa: F811
     small = place.raw("PUT", "small", data=b"x" * 1000, headers={"x-ms-blob-type": "BlockBlob"})
     assert small.status_code == 201, small.text
 
-    # More than there is room for is announced, and refused long before its end.
+    # A body that is larger than the available space is refused long before its end.
     url = urllib.parse.urlsplit(f"{place.account}/{place.container}/large?{place.sas}")
     context = ssl.create_default_context(cafile=server.ca)
     caller = http.client.HTTPSConnection(url.netloc, context=context, timeout=30)
@@ -200,12 +200,12 @@ def test_blocks_of_a_refused_upload_are_dropped_and_the_usage_is_shown(own):  # 
     for word in ("muster workspace list-usage", "muster job delete", "have been dropped"):
         assert word in said
     after = until(lambda: (now := used())["StoredBytes"][0] < 7_000_000 and now)
-    assert after["UncommittedBlockBytes"][0] == 2_000_000, "another upload goes on"
+    assert after["UncommittedBlockBytes"][0] == 2_000_000, "another upload continues"
     assert after["StoredBytes"][0] == 2_001_000
     listed = place.raw("GET", "large", "comp=blocklist&blocklisttype=uncommitted")
     assert "<Name>" not in listed.text
 
-    # An upload that was abandoned goes when the operator says so.
+    # An abandoned upload is deleted when the operator requests it.
     server.muster("storage", "gc", "--block-seconds", "0", "--grace-seconds", "0")
     assert used()["UncommittedBlockBytes"][0] == 0
 
@@ -213,6 +213,6 @@ def test_blocks_of_a_refused_upload_are_dropped_and_the_usage_is_shown(own):  # 
 def until(look, limit_s=20):
     end = time.monotonic() + limit_s
     while not (seen := look()):
-        assert time.monotonic() < end, "it did not come to that in time"
+        assert time.monotonic() < end, "the expected state was not reached in time"
         time.sleep(0.2)
     return seen

@@ -1,6 +1,6 @@
-"""Signing in: ways with a secret give a token, those without one are refused.
+"""Signing in: with a secret there is a token, without one the request is refused.
 
-A token is good only for what it was asked for, and only as long as its key.
+A token is valid only for the requested resource, and only as long as its key.
 """
 
 import base64
@@ -30,13 +30,13 @@ GUID = "11111111-2222-3333-4444-555555555555"
 ML_RESOURCE = "https://ml.azure."
 ROLE_SCOPE = f"/subscriptions/{SUBSCRIPTION}"
 
-# For the CA; the tests below take the rest away again.
+# For the CA; the tests below remove the other variables again.
 pytestmark = pytest.mark.usefixtures("client_env")
 
 
 @pytest.fixture
 def http(server_env):
-    """Without a token, and with nothing from this machine's surroundings."""
+    """A session without a token, and without anything from this machine's environment."""
     with requests.Session() as session:
         session.trust_env = False
         session.verify = server_env["REQUESTS_CA_BUNDLE"]
@@ -45,7 +45,7 @@ def http(server_env):
 
 @pytest.fixture(scope="module")
 def new_user(muster):
-    """Makes a user with a role: a dict with `object_id` and `key`."""
+    """Creates a user with a role: a dict with `object_id` and `key`."""
 
     def make(*flags, role="Contributor"):
         name = f"user-{uuid.uuid4().hex[:8]}"
@@ -64,7 +64,7 @@ def principal(new_user):
 
 @contextlib.contextmanager
 def only_these(monkeypatch, **variables):
-    """Exactly these of the variables that Azure's clients look at."""
+    """Sets exactly these of the variables that Azure's clients read."""
     with monkeypatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(STRAY_PREFIXES)]:
             patch.delenv(name)
@@ -75,7 +75,7 @@ def only_these(monkeypatch, **variables):
 
 @pytest.fixture
 def only_our_host(server, monkeypatch):
-    """Fails whoever looks up another host than the server's, and remembers it."""
+    """Lets look-ups of any host but the server's fail, and records them."""
     strangers = []
     look_up, connect = socket.getaddrinfo, socket.socket.connect
 
@@ -159,7 +159,7 @@ def test_managed_identity_in_both_dialects(server, server_env, http, monkeypatch
 def test_service_principal_from_variables(
     server, http, principal, monkeypatch, only_our_host, authority, tenant
 ):
-    """As programs do it that know nothing of us: no argument, only variables."""
+    """As in programs that know nothing of Muster: no arguments, only variables."""
     from azure.identity import DefaultAzureCredential, EnvironmentCredential
 
     variables = {
@@ -179,7 +179,7 @@ def test_service_principal_from_variables(
 def test_client_secret_credential_and_instance_discovery(
     server, http, principal, monkeypatch, only_our_host
 ):
-    """With a plain authority MSAL asks Microsoft whether we are one, unless it is told not to."""
+    """With a plain authority, MSAL asks Microsoft whether it is one, unless told otherwise."""
     from azure.core.exceptions import ClientAuthenticationError
     from azure.identity import ClientSecretCredential
 
@@ -215,7 +215,7 @@ def test_ways_without_a_secret_are_refused(server, server_env, http, monkeypatch
     )
     form = {"resource": server.url}
     cloud_shell = http.post(f"{server.url}/msi/token", data=form, headers={"Metadata": "true"})
-    # Not even with a good key: the dialect has no place for one.
+    # Not even with a valid key: this protocol has no place for one.
     key = {"X-IDENTITY-HEADER": server_env["IDENTITY_HEADER"]}
     with_key = http.post(f"{server.url}/msi/token", data=form, headers=key)
     for refused in (imds, cloud_shell, with_key):
@@ -305,7 +305,7 @@ def test_what_the_authority_refuses(server, server_env, http, principal, new_use
     refused(400, "invalid_request", *good, scope=None)
     refused(400, "invalid_scope", *good, scope="https://vault.azure.net/.default")
     refused(400, "invalid_scope", *good, scope=f"{server.url}/.default openid")
-    # A secret is good for its own client id only, and unknown ids are refused in the same words.
+    # A secret is valid for its own client id only; unknown ids get the same message.
     other = new_user("--service")
     wrong = refused(401, "invalid_client", other["object_id"], principal["key"])
     assert wrong == refused(401, "invalid_client", GUID, "nonsense")
@@ -319,7 +319,7 @@ def test_what_the_authority_refuses(server, server_env, http, principal, new_use
     assert http.get(f"{server.url}/adfs/oauth2/token").status_code == 405
 
 
-# What a token is good for.
+# What a token is valid for.
 
 
 def test_each_route_takes_its_own_audience(server, server_env, http):
@@ -354,7 +354,7 @@ def test_each_route_takes_its_own_audience(server, server_env, http):
 
 
 def test_what_azure_ai_ml_sends_where(ml_client, muster, monkeypatch):
-    """Which audience the real client uses for a part of the API decides what that part takes."""
+    """Each part of the API accepts the audience that the real client uses for it."""
     from azure.core.pipeline.transport import RequestsTransport
 
     seen = set()
@@ -422,7 +422,7 @@ def test_a_refusal_leaves_the_connection_usable(server, server_env):
     connection.close()
 
 
-# As long as its key.
+# Valid as long as its key.
 
 
 @pytest.mark.parametrize("end", ["rotate-key", "revoke-key", "delete"])
@@ -470,7 +470,7 @@ def test_many_wrong_guesses_at_once_do_not_keep_a_right_key_out(server, server_e
         assert session.get(f"{server.url}/healthz").status_code == 200
         return session
 
-    # Connected before: shaking hands takes this process longer than the server needs for an answer.
+    # Connected before, because the handshake takes longer than the server's response.
     guessers, honest = [connected() for _ in range(30)], connected()
     began = time.monotonic()
 

@@ -25,7 +25,7 @@ def az(client_env, muster, tmp_path_factory):
         "AZURE_CONFIG_DIR": str(tmp_path_factory.mktemp("az")),
         "AZURE_CORE_COLLECT_TELEMETRY": "no",
     }
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # It would be read anew for each command.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # It would be read again for each command.
 
     def run(*arguments, code=0):
         done = subprocess.run(
@@ -44,7 +44,7 @@ def az(client_env, muster, tmp_path_factory):
 
 
 def test_groups(az):
-    # Making and deleting groups, locks and the activity log belong here once they are there.
+    # Groups, locks and the activity log are tested in test_az_estate.py.
     assert [group["name"] for group in json.loads(az("group", "list"))] == ["az-rg"]
     shown = json.loads(az("group", "show", "-n", "az-rg"))
     assert shown["properties"]["provisioningState"] == "Succeeded"
@@ -122,7 +122,7 @@ def test_the_life_of_a_cluster_by_rest(az):
     assert most_nodes(rest("patch", "--body", json.dumps(patch))) == 3
     assert most_nodes(rest("get")) == 3
     rest("delete")
-    wait_for("it is gone", 20, lambda: "az-rest" not in az("resource", "list", "-o", "tsv"))
+    wait_for("it is deleted", 20, lambda: "az-rest" not in az("resource", "list", "-o", "tsv"))
     rest("get", code=1)
 
 

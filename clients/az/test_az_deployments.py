@@ -68,7 +68,7 @@ def test_a_template_from_a_file(az, tmp_path):  # noqa: F811
     shown = json.loads(az("resource", "show", "--ids", f"{workspace}/computes/azdep-pool"))
     assert shown["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 2
 
-    # What would change is printed property by property, and nothing changes.
+    # The changes are printed property by property, but nothing is changed.
     said = az("deployment", "group", "what-if", *place, *template, "nodes=4")
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in said.splitlines()]
     assert "~ properties.properties.scaleSettings.maxNodeCount: 2 => 4" in lines, said

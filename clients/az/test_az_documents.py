@@ -1,8 +1,8 @@
 """The commands of the source documents as printed, in a shell, with the unmodified azure-cli.
 
 `az ml` is an extension that az downloads from its publisher's site; no package index has it. Here
-`muster` takes its place, with the same words and options. Commands that keep something for later
-ones (who you are, and where you work) run with both.
+`muster` takes its place, with the same words and options. Commands that store something for later
+ones (the login, and the defaults) run with both.
 """
 
 import json
@@ -36,7 +36,7 @@ WORKSPACE = (
 
 @pytest.fixture(scope="module")
 def shell(client_env, muster, muster_bin, server, tmp_path_factory):
-    """Runs a script in a folder of its own, as somebody who has never signed in."""
+    """Runs a script in a folder of its own, as a user who has never signed in."""
     folder = tmp_path_factory.mktemp("documents")
     place = ("-g", PLACE["CI_RESOURCE_GROUP"], "--subscription", SUBSCRIPTION)
     muster("workspace", "create", "--name", PLACE["CI_WORKSPACE"], *place)
@@ -49,7 +49,7 @@ def shell(client_env, muster, muster_bin, server, tmp_path_factory):
         "AZURE_CONFIG_DIR": str(folder / "az"),
         "AZURE_CORE_COLLECT_TELEMETRY": "no",
     }
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # It would be read anew for each command.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # It would be read again for each command.
 
     def run(script, code=0):
         done = subprocess.run(
@@ -103,7 +103,7 @@ def test_clusters_are_made_listed_shown_and_deleted(shell):
         keys = ("minNodeCount", "maxNodeCount", "nodeIdleTimeBeforeScaleDown")
         assert [inner["scaleSettings"][key] for key in keys] == scale
         assert shown["properties"]["computeLocation"] == location
-    # Without a terminal to ask on, a delete wants consent.
+    # Without a terminal, a delete needs --yes.
     delete = text_of("S1:316").strip()
     refused = shell(delete, code=2)
     assert "--yes" in refused.stderr
@@ -121,8 +121,8 @@ def test_ssh_is_not_served_and_a_cluster_that_asks_for_it_says_so(shell):
         f" --admin-username {user} --ssh-key-value 'ssh-rsa AAAA'"
     )
     said = shell(create).stderr
-    note = "note: the SSH settings are stored but have no effect: nodes do not accept SSH connections"
-    assert f"{note}\n" in said
+    note = "note: the SSH settings are stored but have no effect: "
+    assert note + "nodes do not accept SSH connections\n" in said
     connect = shell("az ml compute connect-ssh --name ssh-example", code=2).stderr
     assert "nodes accept jobs from this server only and have no SSH port" in connect, connect
     shell("az ml compute delete --name ssh-example --yes")

@@ -1,4 +1,4 @@
-"""The unmodified azure-cli signs in as a service principal, and asks nobody else than us."""
+"""The unmodified azure-cli signs in as a service principal, and contacts no other host."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from conftest import REPOSITORY
 
 AZ = REPOSITORY / ".venv-az/bin/python"
 PLACE = ("--subscription=az-login", "--resource-group=az-rg", "--workspace-name=az-ws")
-# The first run with a new configuration asks there, without a token, whether there is a newer az;
-# no setting of az's turns that off.
+# The first run with a new configuration checks there, without a token, for a newer az;
+# no setting of az turns that off.
 NEWER_AZ = {"CONNECT azcliprod.blob.core.windows.net:443 HTTP/1.0"}
 GUID = "11111111-2222-3333-4444-555555555555"
 
 
 class Recorder:
-    """A proxy that lets nothing through, and remembers what it was asked for."""
+    """A proxy that lets nothing through, and records the requests."""
 
     def __init__(self):
         self.asked = []
@@ -48,9 +48,9 @@ def proxy():
 
 @pytest.fixture
 def run_az(muster_bin, server, proxy):
-    """az with what `muster env` says and nothing else; all but us is behind the proxy."""
+    """az with the variables of `muster env` only; everything but our server is behind the proxy."""
     plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    # Somebody's own, which must not win.
+    # The user's own variable, which must not take precedence.
     stray = {"AZURE_CLOUD_NAME": "AzureCloud", "AZURE_CLIENT_ID": GUID, "AZURE_TENANT_ID": GUID}
     command = f'eval "$("{muster_bin}" env)"; exec env -0'
     printed = subprocess.run(
@@ -108,7 +108,7 @@ def test_a_service_principal_logs_in(run_az, muster, server, proxy, tmp_path):
     assert {item["name"] for item in listed} == {"az-ws", "az-ws/az-login-pool"}
     denied = run_az("resource", "tag", "--tags", "a=b", "--ids", listed[-1]["id"], **own)
     assert denied.returncode != 0 and "AuthorizationFailed" in denied.stderr
-    # A new key ends what the old one got, also in az's cache.
+    # A new key invalidates the tokens of the old one, also in az's cache.
     muster("user", "rotate-key", "--name", "az-robot")
     ended = run_az("resource", "list", **own)
     assert ended.returncode != 0, ended.stdout
@@ -138,13 +138,13 @@ def test_login_account_and_defaults_with_what_env_prints(run_az, muster, proxy):
     kind = ("--resource-type", "Microsoft.MachineLearningServices/workspaces")
     shown = json.loads(good(run_az("resource", "show", "-n", "az-ws", *kind)))
     assert shown["resourceGroup"] == "az-rg"
-    # Apart from the logins for the real Azure.
+    # Separate from the logins for the real Azure.
     kept = pathlib.Path(run_az.variables["AZURE_CONFIG_DIR"])
     assert (kept / "cloudEndpoints.json").is_file() and kept != pathlib.Path.home() / ".azure"
     assert set(proxy.asked) <= NEWER_AZ
 
 
-# What a browser does with the page: it sends the form. az opens the program that BROWSER names.
+# Does what a browser does with the page: sends the form. az opens the program in BROWSER.
 BROWSER = """
 import html, re, ssl, sys, urllib.parse, urllib.request
 trusted = ssl.create_default_context(cafile=sys.argv[1])
@@ -164,7 +164,7 @@ def test_a_login_without_an_identity_says_how_to_sign_in(run_az, proxy, tmp_path
     program = tmp_path / "browser.py"
     program.write_text(BROWSER)
     ca = run_az.variables["REQUESTS_CA_BUNDLE"]
-    # The trailing & makes webbrowser not wait for it, as az answers it.
+    # The trailing & keeps webbrowser from waiting for it, because az answers it.
     changes = {
         "AZURE_CONFIG_DIR": str(tmp_path / "az"),
         "BROWSER": f"{AZ} {program} {ca} %s &",

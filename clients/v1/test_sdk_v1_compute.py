@@ -11,7 +11,7 @@ from own_server import own  # noqa: F401  (a fixture)
 from source_documents import text_of
 from test_sdk_v1 import V1
 
-# Runs blocks one after the other, as the cells of a notebook, and says how each one ended.
+# Runs blocks one after the other, like the cells of a notebook, and prints how each one ended.
 NOTEBOOK = GUARD + """
 import contextlib, io
 
@@ -96,7 +96,7 @@ def run(own, tmp_path):  # noqa: F811
     def run(*blocks):
         kept = [name for name in os.environ if not name.startswith(STRAY_PREFIXES)]
         env = {**{name: os.environ[name] for name in kept}, **server.env()}
-        # It writes into the home folder.
+        # It writes to the home folder.
         env["HOME"] = str(tmp_path)
         done = subprocess.run(
             [V1, "-c", NOTEBOOK, json.dumps(blocks)],
@@ -133,22 +133,22 @@ def test_a_cluster_is_made_read_changed_and_deleted(run):
     assert again == ["found\n", None]
     assert changed == ["2 300\n", None]
     assert missing[1].startswith("ComputeTargetException") and "NotFound" in missing[1], missing
-    # What it cannot do it says in words that the client prints, with what to use instead.
+    # For unsupported features, the client prints a message with an alternative.
     assert "not supported" in experiment[1] and "azure-ai-ml" in experiment[1], experiment
     assert deleted == ["[]\n", None]
-    # The client itself refuses a subscription that is not listed; what is listed says what to do.
+    # The client itself refuses an unlisted subscription; the listed ones have a hint.
     assert "You don't have access" in elsewhere[1], elsewhere
     assert "muster workspace create --subscription ID" in elsewhere[1], elsewhere
 
 
 def test_the_blocks_of_the_third_document(run):
-    """The first creates its cluster as printed; the client refuses what else it cannot do."""
+    """The first block creates its cluster as printed; the client refuses what it cannot do."""
     create, submit, status = (text_of(place) for place in ("S2:18", "S2:78", "S2:120"))
     first, again, printed_status, submitted = run(create, create, status, submit)
     assert first[1] is None, first
     assert "Creating new compute target: my-dynamic-cluster" in first[0]
     assert "Compute Target Created: my-dynamic-cluster" in first[0]
-    # The document hands over a function as if it were a number, and reads properties that this
+    # The document passes a function as if it were a number, and reads properties that this
     # client never had.
     assert again[0].startswith("Found existing compute target: my-dynamic-cluster."), again
     assert again[1] == "TypeError: Object of type function is not JSON serializable", again
