@@ -326,7 +326,7 @@ def test_a_role_above_holds_below(new_user):
     assert caller("PUT", f"{OTHER}/computes/cpu", CLUSTER).status_code == 403
 
 
-def test_nobody_learns_what_exists_elsewhere(new_user):
+def test_users_do_not_learn_what_exists_elsewhere(new_user):
     caller = new_user("Owner")
     there = caller("GET", f"{OTHER}/computes/none")
     nowhere = caller("GET", f"{GROUP}/providers/{ML}/workspaces/nowhere/computes/none")
@@ -369,7 +369,7 @@ def test_a_revoked_key_and_its_tokens_are_dead_at_once(new_user, owner):
     assert caller.token().status_code == 401
 
 
-def test_a_deleted_user_is_nobody(new_user, owner):
+def test_a_deleted_user_has_no_access(new_user, owner):
     caller = new_user("Owner")
     assert owner("DELETE", f"{USERS}/{caller.name}").status_code == 200
     assert caller("GET", OWN).status_code == 401
@@ -453,7 +453,7 @@ def test_two_identities_submit_to_one_cluster(new_user, owner):
         assert seen["systemData"]["createdBy"] == caller.name
 
 
-def test_health_is_told_without_a_token_and_nothing_else_is(server, server_env):
+def test_health_is_the_only_thing_served_without_a_token(server, server_env):
     with requests.Session() as session:
         session.trust_env = False
         session.verify = server_env["REQUESTS_CA_BUNDLE"]

@@ -379,7 +379,7 @@ def test_oversized_and_mistyped_bodies(session, server):
     assert revision(server) == before
 
 
-def test_a_slow_or_broken_client_harms_nobody(session, server):
+def test_a_slow_or_broken_client_does_no_harm(session, server):
     host, port = urllib.parse.urlsplit(server.url).netloc.split(":")
     plain = socket.create_connection((host, int(port)))
     plain.sendall(b"GET / HTTP/1.1\r\n\r\n")  # No TLS.

@@ -352,7 +352,7 @@ def test_nothing_is_sent_by_a_dry_run(printed, refused, tmp_path):
 CURATED = "AzureML-sklearn-1.0-ubuntu20.04-py38-cpu"
 
 
-def test_curated_environments_say_what_stands_in(ml_client, printed, refused):
+def test_curated_environments_name_their_substitute(ml_client, printed, refused):
     from azure.core.exceptions import ResourceNotFoundError
 
     seen = ml_client.environments.get(CURATED, label="latest")
@@ -369,7 +369,7 @@ def test_curated_environments_say_what_stands_in(ml_client, printed, refused):
     assert "the nearest are" in refused(3, "environment", "show", "-n", "AzureML-sklern-1.0")
 
 
-def test_a_build_is_told_by_whoever_may_read(printed, refused):
+def test_readers_can_see_a_build_log(printed, refused):
     name = fresh("env")
     printed("environment", "create", "-n", name, "--image", IMAGE)
     told = printed("environment", "show-build-log", "-n", name, "-v", "1")

@@ -56,7 +56,7 @@ def test_without_a_terminal_it_wants_a_yes(muster, cluster):
     assert not is_there(muster, cluster)
 
 
-def test_it_does_not_wait_when_told_so(muster, cluster):
+def test_it_does_not_wait_with_no_wait(muster, cluster):
     left = muster("compute", "delete", "--yes", "--no-wait", "--name", cluster, *WORKSPACE_FLAGS)
     assert "Succeeded" not in left.stderr
     wait_for("the cluster is deleted", 30, lambda: not is_there(muster, cluster))

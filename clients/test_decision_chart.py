@@ -173,7 +173,7 @@ def test_a_pool_shrinks_to_its_minimum_and_no_further(pool):
     chart.wait_for_nodes()
 
 
-def test_a_low_priority_node_that_is_taken_away_is_replaced_for_its_job(pool):
+def test_an_evicted_low_priority_node_is_replaced_for_its_job(pool):
     settings = {"tier": "low_priority", "max_instances": 1, "idle_time_before_scale_down": 2}
     chart = pool("chart-spot", **settings)
     job = chart.submit(f"echo $MUSTER_NODE; [ $MUSTER_ATTEMPT = 2 ] || {HOLD}")

@@ -128,7 +128,7 @@ def test_the_sdk_comes_here_though_the_shell_was_set_up_for_azure(muster_bin, se
 
 
 @pytest.mark.parametrize("trouble", ["the server is down", "another CA", "a wrong key"])
-def test_the_sdk_fails_and_asks_nobody_else(muster_bin, server, wanted, trouble):
+def test_the_sdk_fails_and_contacts_no_other_host(muster_bin, server, wanted, trouble):
     variables = bare(**wanted)
     if trouble == "another CA":
         public = "/etc/ssl/certs/ca-certificates.crt"
@@ -137,8 +137,8 @@ def test_the_sdk_fails_and_asks_nobody_else(muster_bin, server, wanted, trouble)
         variables |= {"IDENTITY_HEADER": "msk_wrong", "MSI_SECRET": "msk_wrong"}
     else:
         with socket.create_server(("127.0.0.1", 0)) as free:
-            nobody = f"https://localhost:{free.getsockname()[1]}"
-        moved = {name: value.replace(server.url, nobody) for name, value in variables.items()}
+            unused = f"https://localhost:{free.getsockname()[1]}"
+        moved = {name: value.replace(server.url, unused) for name, value in variables.items()}
         assert moved != variables
         variables = moved
     found = run_sdk(variables)

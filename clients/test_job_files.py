@@ -317,7 +317,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", sorted(BAD))
-def test_what_is_wrong_is_said_with_its_place(text, muster, server, tmp_path):
+def test_mistakes_are_reported_with_their_place(text, muster, server, tmp_path):
     (tmp_path / "evil").mkdir()
     (tmp_path / "evil/link").symlink_to("/etc/hostname")
     (tmp_path / "device").mkdir()

@@ -32,7 +32,9 @@ def test_only_what_has_ended_is_deleted(ml_client, job_cluster, job_environment)
     assert job not in listed(ml_client, view="ALL")
 
 
-def test_what_a_deleted_job_left_is_gone(ml_client, session, server, job_cluster, job_environment):
+def test_the_files_of_a_deleted_job_are_deleted(
+    ml_client, session, server, job_cluster, job_environment
+):
     job = submit(ml_client, job_environment, "echo kept > outputs/kept.txt; echo said").name
     assert ended(ml_client, job).status == "Completed"
     store = session.post(f"{server.url}{AT}/datastores/workspaceartifactstore/listSecrets", json={})

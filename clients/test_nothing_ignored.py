@@ -40,7 +40,7 @@ def without_effect(ml_client):
     ml_client.compute.begin_delete("ignored-cpu").wait()
 
 
-def test_settings_of_a_cluster_without_effect_are_told(ml_client, muster, without_effect):
+def test_settings_of_a_cluster_without_effect_are_noted(ml_client, muster, without_effect):
     assert without_effect.network_settings.subnet.endswith("/virtualNetworks/v/subnets/n")
     assert without_effect.enable_node_public_ip is False
     assigned = [it.resource_id for it in without_effect.identity.user_assigned_identities]
@@ -116,7 +116,7 @@ def test_what_a_job_asks_for_and_does_not_get_is_in_its_log(
     ml_client.compute.begin_delete("told-cpu").wait()
 
 
-def test_a_managed_network_is_kept_and_told(client_env):
+def test_a_managed_network_is_stored_and_noted(client_env):
     from azure.ai.ml.constants._workspace import IsolationMode
     from azure.ai.ml.entities import ManagedNetwork, Workspace
 

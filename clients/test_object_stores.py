@@ -199,7 +199,7 @@ def test_jobs_bring_and_leave_files_there(own, elsewhere, tmp_path):
     assert server.stop() == 0
 
 
-def test_a_store_that_cannot_be_is_refused_and_one_that_is_away_is_said(own, muster_bin, tmp_path):
+def test_an_invalid_store_is_refused_and_an_unreachable_one_is_reported(own, muster_bin, tmp_path):
     def refused(address, **variables):
         done = subprocess.run(
             [muster_bin, "up", "--blob-store", address, "--state-dir", tmp_path / "refused"],
@@ -216,9 +216,9 @@ def test_a_store_that_cannot_be_is_refused_and_one_that_is_away_is_said(own, mus
     # The name of the account is missing.
     assert "AZURE_" in refused("az://container/prefix")
 
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        gone = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        gone = f"http://127.0.0.1:{unused.getsockname()[1]}"
         server = own(
             *("--isolation", "none", "--blob-store", "s3://bucket/prefix"),
             AWS_ENDPOINT_URL=gone,

@@ -212,7 +212,7 @@ def test_a_component_is_made_from_its_file(ml_client, tmp_path):
     assert versions(ml_client.components.list(name=name)) == ["3"]
 
 
-def test_what_nobody_named_is_put_with_every_submit(ml_client, session, server):
+def test_anonymous_assets_are_put_with_every_submission(ml_client, session, server):
     body = {
         "properties": {
             "componentSpec": {"type": "command", "command": uuid.uuid4().hex, "_source": "DSL"},

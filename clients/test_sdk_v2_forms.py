@@ -139,7 +139,7 @@ def test_a_network_is_named_by_its_settings(ml_client, create):
     [({}, NODES_MAX), ({"size": SIZE, "max_instances": 2}, 2)],
     ids=["nothing but a name", "size and maximum"],
 )
-def test_what_is_not_said_has_a_default(ml_client, create, settings, nodes_max):
+def test_omitted_settings_have_defaults(ml_client, create, settings, nodes_max):
     create("forms-default", **settings)
     check_defaults(ml_client.compute.get("forms-default"), nodes_max)
 

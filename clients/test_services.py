@@ -205,17 +205,17 @@ def test_what_a_job_says_stays_its_own(session, base):
 
 
 def test_only_who_may_run_jobs_gets_in(session, server, server_env, base, stranger, job):
-    with browser(server_env) as nobody:
-        refused = nobody.get(base)
+    with browser(server_env) as visitor:
+        refused = visitor.get(base)
         assert refused.status_code == 401 and "show-services" in refused.text
-        assert nobody.get(base, headers={"Authorization": "Bearer no"}).status_code == 401
-        assert nobody.get(f"{base}?user=x&until=9999999999&sig=00").status_code == 401
+        assert visitor.get(base, headers={"Authorization": "Bearer no"}).status_code == 401
+        assert visitor.get(f"{base}?user=x&until=9999999999&sig=00").status_code == 401
         link = session.get(f"{server.url}/history/v1.0{WS}/runs/{job}/serviceinstances/0").json()
         link = link["instances"]["web"]["endpoint"]
         # It is valid for this service and this user, for a limited time.
-        assert nobody.get(link.replace("/web/", "/noise/")).status_code == 401
-        assert nobody.get(re.sub(r"until=\d+", "until=1", link)).status_code == 401
-        assert nobody.get(link.replace("user=", "user=a")).status_code == 401
+        assert visitor.get(link.replace("/web/", "/noise/")).status_code == 401
+        assert visitor.get(re.sub(r"until=\d+", "until=1", link)).status_code == 401
+        assert visitor.get(link.replace("user=", "user=a")).status_code == 401
     for role, status in ((None, 403), ("Reader", 403), ("AzureML Data Scientist", 200)):
         caller = stranger(role)
         with browser(server_env) as page:
@@ -330,7 +330,7 @@ def test_a_websocket_goes_through(session, base, server_env):
             assert read_frame(stream) == data
 
 
-def test_bad_answers_and_bad_requests_harm_nobody(session, base, server_env):
+def test_bad_responses_and_bad_requests_do_no_harm(session, base, server_env):
     noise = session.get(base.replace("/web/", "/noise/"))
     assert noise.status_code == 502 and "did not send a valid HTTP response" in noise.text
     huge = session.get(f"{base}huge")
@@ -346,7 +346,7 @@ def test_bad_answers_and_bad_requests_harm_nobody(session, base, server_env):
     assert session.get(base).status_code == 200
 
 
-def test_too_many_at_once_are_told_so(session, base):
+def test_too_many_at_once_are_refused(session, base):
     """200 at a time, of which 64 are served; the others are refused at once."""
 
     def hold(_):

@@ -212,7 +212,7 @@ def test_content_that_changed_on_its_way_is_refused(container, place, folder):
         ("PATCH", "", {}, b"", "UnsupportedHttpVerb"),
     ],
 )
-def test_bad_requests_are_told_what_is_wrong(place, folder, method, query, headers, body, code):
+def test_bad_requests_get_an_explanation(place, folder, method, query, headers, body, code):
     answer = place.raw(method, f"{folder}/x", query, headers=headers, data=body)
     assert answer.headers["x-ms-error-code"] == code, answer.text
     assert 400 <= answer.status_code < 500

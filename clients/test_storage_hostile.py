@@ -116,7 +116,7 @@ def test_a_client_that_stops_half_way_leaves_nothing(own):
     assert list(place.client().list_blobs()) == []
 
 
-def test_slow_uploads_keep_nobody_else_waiting(own):
+def test_slow_uploads_do_not_delay_other_clients(own):
     """More of them than the server has threads that may block."""
     server = own()
     place = place_of(server)
@@ -168,7 +168,7 @@ exec unshare -rm sh -c 'mount -t tmpfs -o size=30m none "$SMALL_DISK" && exec "$
 """
 
 
-def test_a_full_disk_is_said_and_what_was_there_stays(muster_bin, tmp_path):
+def test_a_full_disk_is_reported_and_existing_blobs_are_kept(muster_bin, tmp_path):
     """A sixteenth is reserved for the server itself, so a disk of 30 MiB has room for 28."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
         print("no user namespaces here: nothing shown")

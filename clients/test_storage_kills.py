@@ -53,7 +53,7 @@ while not pathlib.Path(top, "stop").exists():
         try:
             made = client._code.create_or_update(Code(path=str(source)))
         except Exception as failed:
-            # Sent again, as whoever sees this would do.
+            # Sent again, as a user would do who sees this.
             print("failed", type(failed).__name__, flush=True)
         else:
             print("made", made.id, source.name, flush=True)

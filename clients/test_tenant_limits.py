@@ -75,7 +75,7 @@ def test_azure_ai_ml_says_that_too_many_jobs_wait(own):  # noqa: F811
     assert "2 jobs of" in done.stdout and "cancel some" in done.stdout
 
 
-def test_who_asks_too_fast_is_told_when_to_come_back(own):  # noqa: F811
+def test_too_many_requests_are_refused_with_a_retry_time(own):  # noqa: F811
     server = own("--user-requests-per-second", "1")
     made = json.loads(server.muster("user", "create", "--name", "other", "--output", "json"))
     session = server.session()
@@ -116,7 +116,7 @@ def test_the_command_line_waits_when_it_asks_too_fast(own):  # noqa: F811
     assert notes and "429 Too Many Requests" in notes[0]
 
 
-def test_who_asks_for_blobs_too_fast_is_told_so_and_azures_client_tries_again(own):  # noqa: F811
+def test_too_many_blob_requests_are_refused_and_azures_client_retries(own):  # noqa: F811
     server = own("--workspace-file-requests-per-second", "1")
     place = Place(with_closed_pool(server), server.url, server.ca)
     answers = [place.raw("GET", "", "restype=container&comp=list")]

@@ -178,17 +178,17 @@ def test_a_login_without_an_identity_says_how_to_sign_in(run_az, proxy, tmp_path
 
 
 @pytest.mark.parametrize("trouble", ["the server is down", "another CA"])
-def test_az_fails_and_asks_nobody_else(run_az, proxy, tmp_path, trouble):
+def test_az_fails_and_contacts_no_other_host(run_az, proxy, tmp_path, trouble):
     changes = {"AZURE_CONFIG_DIR": str(tmp_path / "az")}
     if trouble == "another CA":
         other = "/etc/ssl/certs/ca-certificates.crt"
         changes |= {"REQUESTS_CA_BUNDLE": other, "SSL_CERT_FILE": other}
     else:
         with socket.create_server(("127.0.0.1", 0)) as free:
-            nobody = f"https://localhost:{free.getsockname()[1]}"
+            unused = f"https://localhost:{free.getsockname()[1]}"
         here = run_az.variables["IDENTITY_ENDPOINT"].removesuffix("/msi/token")
         moved = {
-            name: value.replace(here, nobody)
+            name: value.replace(here, unused)
             for name, value in run_az.variables.items()
             if here in value
         }

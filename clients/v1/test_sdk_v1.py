@@ -57,13 +57,13 @@ def run(own, tmp_path):  # noqa: F811
 
 
 # Takes 10 s, and 20 s the first time: azureml-core is imported in two processes.
-def test_a_managed_identity_finds_the_workspace_and_asks_nobody_else(run):
+def test_a_managed_identity_finds_the_workspace_and_contacts_no_other_host(run):
     assert run() == {"asked": [], "said": ["v1-ws", "v1-rg", "westus2"]}
     wrong = run(IDENTITY_HEADER="msk_wrong", MSI_SECRET="msk_wrong")
     assert wrong["asked"] == [] and isinstance(wrong["said"], str), wrong
 
 
-def test_a_service_principal_finds_the_workspace_and_asks_nobody_else(run):
+def test_a_service_principal_finds_the_workspace_and_contacts_no_other_host(run):
     server = run.server
     user = f"{server.url}/providers/Muster.Identity/users/robot"
     version = {"api-version": "2020-06-01"}
