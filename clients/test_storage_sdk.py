@@ -85,7 +85,7 @@ def test_the_command_line_makes_and_forgets_datastores(muster, server):
     taken = muster(*create, container, *elsewhere, check=False)
     assert taken.returncode != 0 and "is taken" in taken.stderr
     bad = muster(*create, "../etc", *WORKSPACE_FLAGS, check=False)
-    assert bad.returncode == 2 and "small letters" in bad.stderr
+    assert bad.returncode == 2 and "lower-case letters" in bad.stderr
     muster("datastore", "delete", "--name", name, "--yes", *WORKSPACE_FLAGS)
     gone = muster("datastore", "show", "--name", name, *WORKSPACE_FLAGS, check=False)
     assert gone.returncode == 3

@@ -300,7 +300,7 @@ fn a_bad_reference_says_what_is_wrong_with_it() {
         ("", "empty"),
         ("myenv", "myenv@latest"),
         ("myenv:", "names no version"),
-        ("myenv@prod", "only 'latest'"),
+        ("myenv@prod", "the only label is 'latest'"),
         (":3", "not a reference"),
         ("a/b:3", "not a reference"),
         ("/subscriptions/s", "not a reference"),
