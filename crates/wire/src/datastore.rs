@@ -352,7 +352,10 @@ mod tests {
         );
         assert!(parsed(r#"{"dryRun":true,"graceSeconds":5}"#).is_ok());
         let refused = parsed(r#"{"dryRun":true,"blockSeconds":7}"#).expect_err("both");
-        assert!(refused.to_string().contains("leave out either dryRun or blockSeconds"), "{refused}");
+        assert!(
+            refused.to_string().contains("leave out either dryRun or blockSeconds"),
+            "{refused}"
+        );
     }
 
     #[test]
