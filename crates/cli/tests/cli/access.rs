@@ -1,4 +1,4 @@
-//! A server for many: workspaces made by hand, users with keys and roles of their own.
+//! A server for many users: workspaces that are created explicitly, and users with keys and roles of their own.
 
 use crate::support::{Done, Site, done};
 use serde_json::Value;
@@ -38,7 +38,7 @@ fn make_workspace(site: &Site) {
 }
 
 #[test]
-fn workspaces_exist_once_somebody_made_them() {
+fn workspaces_exist_only_once_created() {
     let site = site();
     let list = [&["compute", "list"], &PLACE[..]].concat();
     let create = [&["compute", "create", "-n", "cpu"], &PLACE[..]].concat();
@@ -54,7 +54,7 @@ fn workspaces_exist_once_somebody_made_them() {
     make_workspace(&site);
     let shown = site.json(&[&["workspace", "show"], &PLACE[..]].concat());
     assert_eq!(shown["location"], "westeurope");
-    // Making it again changes nothing.
+    // Creating it again changes nothing.
     make_workspace(&site);
     site.text(&create);
     assert_eq!(site.json(&list).as_array().map(Vec::len), Some(1));
@@ -85,7 +85,7 @@ fn a_user_does_what_the_role_allows() {
     assert_eq!(run_as(&site, &key, &create).code, 1);
     assign("AzureML Compute Operator", "create");
     assert_eq!(run_as(&site, &key, &create).code, 0);
-    // Given twice is given once.
+    // Assigning a role twice has the effect of assigning it once.
     assign("reader", "create");
     let roles = site.json(&["role", "assignment", "list", "--assignee", "ADA"]);
     assert_eq!(roles.as_array().map(Vec::len), Some(2), "{roles}");
@@ -128,7 +128,7 @@ fn a_key_is_replaced_and_taken_at_once() {
 }
 
 #[test]
-fn what_is_missing_to_reach_a_server_is_said() {
+fn missing_connection_settings_are_reported() {
     let site = site();
     let with = |variables: &[(&str, &str)]| {
         let mut command = site.command(&["whoami"]);
@@ -209,7 +209,7 @@ fn a_role_on_something_that_does_not_exist_is_pointed_out() {
 }
 
 #[test]
-fn advice_that_one_may_not_follow_says_whom_to_ask() {
+fn advice_that_the_caller_may_not_follow_says_whom_to_ask() {
     let site = site();
     make_workspace(&site);
     let create = ["compute", "create", "-n", "cpu", "--max-instances", "0"];

@@ -1,4 +1,4 @@
-//! Backups that are made while the server works, what they are worth afterwards, and what is not taken for one.
+//! Backups that are created while the server works, whether they can be restored, and what is refused as a backup.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("text")
 }
 
-/// A job with code, a file that it leaves and a log, and a pool that starts nothing.
+/// A job with code, an output file and a log, and a cluster that starts nothing.
 fn fill(site: &Site) {
     let code = site.folder().join("code");
     fs::create_dir(&code).expect("our own folder");
@@ -72,15 +72,15 @@ fn whatever_was_acknowledged_before_a_backup_is_there_after_a_restore() {
             let name = format!("{who}-{number}");
             let job = ["job", "create", "--compute", "none", "-n", &name, "--command", "true"];
             site.text(&[&job[..], &["-o", "none"]].concat());
-            acknowledged.lock().expect("nobody panicked").push(name);
+            acknowledged.lock().expect("no thread panicked").push(name);
         }
     };
     let backup = site.folder().join("backup");
     let before: BTreeSet<String> = std::thread::scope(|scope| {
         let submitters = ["ada", "bob"].map(|who| scope.spawn(move || submit(who)));
-        let so_far = || acknowledged.lock().expect("nobody panicked").clone();
+        let so_far = || acknowledged.lock().expect("no thread panicked").clone();
         while so_far().len() < 10 {
-            assert!(!submitters.iter().any(|one| one.is_finished()), "somebody was refused");
+            assert!(!submitters.iter().any(|one| one.is_finished()), "a submission was refused");
             std::thread::sleep(Duration::from_millis(20));
         }
         let before = so_far().into_iter().collect();
@@ -92,8 +92,8 @@ fn whatever_was_acknowledged_before_a_backup_is_there_after_a_restore() {
         is_over.store(true, Ordering::SeqCst);
         before
     });
-    // For its owner only, and blobs take no space twice.
-    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    // Only the owner can read it, and blobs take no additional space.
+    let mode = |path: &Path| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
     assert_eq!((mode(&backup), mode(&backup.join("state"))), (0o700, 0o700));
     let blobs = below(&backup.join("state/blobs"));
     assert!(blobs.len() > 2 && blobs.iter().all(|path| fs::metadata(path).unwrap().nlink() > 1));
@@ -111,11 +111,11 @@ fn whatever_was_acknowledged_before_a_backup_is_there_after_a_restore() {
         listed.map(|job| job["name"].as_str().expect("text").to_owned()).collect();
     assert!(there.is_superset(&before), "{:?}", before.difference(&there));
     let submitted: BTreeSet<String> =
-        acknowledged.into_inner().expect("nobody panicked").into_iter().collect();
+        acknowledged.into_inner().expect("no thread panicked").into_iter().collect();
     let others: Vec<&String> = there.difference(&submitted).collect();
-    assert_eq!(others, ["done"], "none was made up");
+    assert_eq!(others, ["done"], "no job was made up");
 
-    // It works, and gives out no name that the other one could have given out.
+    // It works, and never issues a name that the other server could have issued.
     restored.text(&["compute", "create", "-n", "fresh", "--max-instances", "1", "-d", "60"]);
     restored.text(&["job", "create", "--compute", "fresh", "-n", "new", "--command", "true"]);
     restored.wait_for_job("new", |job| job["status"] == "Completed");
@@ -128,7 +128,7 @@ fn whatever_was_acknowledged_before_a_backup_is_there_after_a_restore() {
     check_filled(&site);
 }
 
-/// A backup of a server that was used, to be spoiled.
+/// A backup of a used server, to be damaged.
 fn small() -> (Site, PathBuf) {
     let site = Site::start_plain();
     fill(&site);
@@ -139,25 +139,25 @@ fn small() -> (Site, PathBuf) {
 }
 
 fn flip(path: &Path) {
-    let mut bytes = fs::read(path).expect("it is there");
+    let mut bytes = fs::read(path).expect("it exists");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x40;
-    // A blob is a hard link: the server's own must stay as it is.
+    // A blob is a hard link, and the server's own file must not be changed.
     fs::remove_file(path).expect("ours");
     fs::write(path, bytes).expect("ours");
 }
 
 fn remove(path: &Path) {
-    fs::remove_file(path).expect("it was there");
+    fs::remove_file(path).expect("it existed");
 }
 
 fn cut(path: &Path) {
-    let bytes = fs::read(path).expect("it is there");
+    let bytes = fs::read(path).expect("it exists");
     fs::remove_file(path).expect("ours");
     fs::write(path, &bytes[..bytes.len() / 2]).expect("ours");
 }
 
-/// Leaves a line out of the list, and says that this is the list.
+/// Removes a line from the list, and updates the list's own checksum.
 fn unlist(backup: &Path, is_left_out: impl Fn(&str) -> bool) {
     let list = fs::read_to_string(backup.join("files")).expect("text");
     let kept: String =
@@ -170,13 +170,12 @@ fn unlist(backup: &Path, is_left_out: impl Fn(&str) -> bool) {
 
 fn edit(backup: &Path, change: impl FnOnce(&mut Value)) {
     let path = backup.join("manifest.json");
-    let mut manifest =
-        serde_json::from_slice(&fs::read(&path).expect("it is there")).expect("JSON");
+    let mut manifest = serde_json::from_slice(&fs::read(&path).expect("it exists")).expect("JSON");
     change(&mut manifest);
     fs::write(path, manifest.to_string()).expect("ours");
 }
 
-/// What was done to it, and what is said about it.
+/// What was done to the backup, and what the message says.
 type Spoiled = (&'static str, fn(&Path), &'static str);
 
 const SPOILED: &[Spoiled] = &[
@@ -217,7 +216,7 @@ fn a_backup_that_is_not_whole_is_refused_and_nothing_is_put_in_place() {
         assert_eq!(left, 1, "{what}: something was left behind");
     }
 
-    // Where something is, nothing is written over it.
+    // Existing files are never overwritten.
     for (arguments, said) in [
         (&["backup", text(&backup)][..], "is not empty"),
         (&["backup", text(&site.folder().join("no/backup"))], "/no does not exist; create it"),
@@ -231,11 +230,12 @@ fn a_backup_that_is_not_whole_is_refused_and_nothing_is_put_in_place() {
     }
     let nowhere = site.run(&["backup", text(&backup), "--state-dir", "/nowhere"]);
     assert_eq!(nowhere.code, 3, "{}", nowhere.stderr);
-    assert_eq!(site.run(&["restore", text(&backup)]).code, 2, "it must be said where to");
+    assert_eq!(site.run(&["restore", text(&backup)]).code, 2, "the target must be given");
     check_filled(&site);
 }
 
-/// A folder on another file system than the state directory, where there is one: there blobs are copied, and not linked.
+/// A folder on another file system than the state directory, if there is one: there, blobs are copied instead of
+/// linked.
 fn other_disk(site: &Site) -> Option<tempfile::TempDir> {
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
     let memory = Path::new("/dev/shm");
@@ -286,7 +286,7 @@ fn rotten_files_are_left_out_and_named_and_everything_else_is_restored() {
         fs::remove_dir_all(&new).expect("ours");
     }
 
-    // A list of files is read anyway, also if it is a link.
+    // A tree is read anyway, even if it is a link.
     flip(tree);
     let to = site.folder().join("without-list");
     let made = site.run(&["backup", text(&to)]);
@@ -322,11 +322,11 @@ fn a_configuration_that_is_a_link_is_in_the_backup_and_restored_as_a_file() {
     let new = site.folder().join("new");
     site.text(&["restore", text(&to), "--state-dir", text(&new)]);
     let restored = new.join("muster.toml");
-    assert!(fs::symlink_metadata(&restored).expect("it is there").is_file());
+    assert!(fs::symlink_metadata(&restored).expect("it exists").is_file());
     assert_eq!(fs::read_to_string(restored).expect("text"), "lease-seconds = 20\n");
 }
 
-/// Also with a sweep in between, which removes what they left as soon as no backup is being made.
+/// Also with garbage collection in between, which deletes the outputs as soon as no backup is being created.
 #[test]
 fn backups_are_whole_while_jobs_are_deleted() {
     let site = Site::start_plain();
@@ -345,7 +345,7 @@ fn backups_are_whole_while_jobs_are_deleted() {
         let deleting = scope.spawn(|| {
             for job in &jobs {
                 site.text(&["job", "delete", "-n", job, "--yes"]);
-                // Refused while a backup is made.
+                // Refused while a backup is being created.
                 site.run(&["storage", "gc", "--grace-seconds", "1"]);
             }
             is_over.store(true, Ordering::SeqCst);
@@ -358,7 +358,7 @@ fn backups_are_whole_while_jobs_are_deleted() {
         }
         backups
     });
-    assert!(backups.len() > 1, "none was made meanwhile");
+    assert!(backups.len() > 1, "no backup was created in the meantime");
     for backup in &backups {
         site.text(&["restore", text(backup), "--check", "-o", "none"]);
     }
@@ -371,7 +371,7 @@ fn backups_are_whole_while_jobs_are_deleted() {
 }
 
 #[test]
-fn nothing_is_swept_while_a_backup_is_made() {
+fn nothing_is_collected_while_a_backup_is_created() {
     let site = Site::start_plain();
     let lock = fs::File::options()
         .read(true)

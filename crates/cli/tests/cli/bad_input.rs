@@ -1,5 +1,4 @@
-//! Everything that can be asked for wrongly: a message that names the value and says what to do, the right
-//! exit code, and nothing written.
+//! Every kind of bad input: a message that names the value and the remedy, the right exit code, and nothing is written.
 
 use crate::support::{Site, done};
 use muster_store::{Reader as _, Revision, SqliteReader};
@@ -7,7 +6,7 @@ use muster_store::{Reader as _, Revision, SqliteReader};
 /// What is asked, the exit code, and what the message must contain: the value and the remedy.
 type Case = (&'static str, &'static [&'static str], i32, &'static [&'static str]);
 
-/// Of the command line itself: the server is not even asked.
+/// Errors of the command line itself: the server is not even contacted.
 const USAGE: &[Case] = &[
     ("no command", &[], 2, &["Usage: muster <COMMAND>"]),
     ("unknown command", &["frob"], 2, &["'frob'", "Usage"]),
@@ -130,7 +129,7 @@ const USAGE: &[Case] = &[
     ("agent", &["agent", "--node", "n"], 2, &["--dir", "--server", "--ca"]),
 ];
 
-/// What only the server can know.
+/// Errors that only the server can detect.
 const ASKED: &[Case] = &[
     ("short name", &["compute", "create", "-n", "ab"], 2, &["ab", "3 to 24"]),
     ("long name", &["compute", "create", "-n", "abcdefghijklmnopqrstuvwxy"], 2, &["25", "3 to 24"]),
@@ -268,14 +267,14 @@ fn check(site: &Site, cases: &[Case]) {
     for (what, arguments, code, parts) in cases {
         let done = site.run(arguments);
         assert_eq!(done.code, *code, "{what}: {}", done.stderr);
-        assert!(done.stdout.is_empty(), "{what}: talk on standard output");
+        assert!(done.stdout.is_empty(), "{what}: messages on standard output");
         for part in *parts {
             assert!(done.stderr.contains(part), "{what}: {part:?} in {}", done.stderr);
         }
     }
 }
 
-/// How many changes the event log has, without the notes in the activity log that something was refused.
+/// How many changes the event log has, without the records of refused requests in the activity log.
 fn changes(site: &Site) -> usize {
     let mut reader = SqliteReader::open(site.state().join("muster.db")).expect("a store");
     let (mut last, mut count) = (Revision(0), 0);
@@ -337,6 +336,6 @@ fn check_variables(site: &Site) {
     assert!(dots.stderr.contains("AZURE_DEFAULTS_WORKSPACE is '..'"), "{}", dots.stderr);
     assert_eq!(with("AZURE_DEFAULTS_GROUP", "").code, 0, "empty is unset");
     let filter = with("MUSTER_LOG", "a=b=c");
-    assert_eq!(filter.code, 0, "a bad log filter is no reason to fail");
+    assert_eq!(filter.code, 0, "a bad log filter does not make the command fail");
     assert!(filter.stderr.contains("'a=b=c'"), "{}", filter.stderr);
 }

@@ -1,4 +1,5 @@
-//! A state directory that is missing, damaged, taken or another server's: told clearly, and left alone.
+//! A state directory that is missing, damaged, in use or another server's: refused with a clear message, and not
+//! changed.
 
 use std::path::Path;
 
@@ -21,10 +22,10 @@ fn where_no_server_was_ever_started_everything_is_not_found() {
         assert!(done.stderr.contains("muster up"), "{}", done.stderr);
         assert!(done.stderr.contains(&site.state().display().to_string()), "{}", done.stderr);
     }
-    assert!(!site.state().exists(), "looking for a server made its folder");
+    assert!(!site.state().exists(), "looking for a server created its folder");
 }
 
-/// The state directory without its server, one file changed.
+/// The state directory without its server, with one file changed.
 fn damaged(site: &Site, file: &str, content: &[u8]) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a temporary folder");
     for name in ["connection.json", "keys/owner.key", "pki/ca.pem", "pki/ca-bundle.pem"] {
@@ -37,7 +38,7 @@ fn damaged(site: &Site, file: &str, content: &[u8]) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_damaged_state_directory_is_told_and_left_alone() {
+fn a_damaged_state_directory_is_reported_and_not_changed() {
     let site = Site::start();
     let wrong_key = format!("msk_{}\n", "0".repeat(64));
     let cases: [(&str, &[u8], &str); 8] = [
@@ -64,7 +65,7 @@ fn a_damaged_state_directory_is_told_and_left_alone() {
         let done = site.run(&["compute", "list", "--state-dir", &path]);
         assert_eq!((done.code, done.stdout.len()), (1, 0), "{file}: {}", done.stderr);
         assert!(done.stderr.contains(part), "{file}: {part:?} in {}", done.stderr);
-        assert!(!done.stderr.contains("msk_"), "a key in a message: {}", done.stderr);
+        assert!(!done.stderr.contains("msk_"), "the message contains a key: {}", done.stderr);
         let left = std::fs::read(copy.path().join(file)).expect("still there");
         assert_eq!(left, content, "{file} was changed");
     }

@@ -1,5 +1,5 @@
-//! A state directory whose databases are gone, cut off or damaged: refused with what, where and what to do, and left as it
-//! is. A first start that was killed is none of these.
+//! A state directory whose databases are missing, truncated or damaged: refused with a message that says what, where
+//! and what to do, and not changed. A first start that was killed is none of these.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::{self, Site, ends, signal};
 
-/// A server that has worked, stopped in peace.
+/// A server that has done some work and was stopped properly.
 fn stopped() -> Site {
     let mut site = Site::start();
     site.text(&support::CLUSTER);
@@ -23,7 +23,7 @@ fn stop(site: &mut Site) {
     assert!(ends(&mut server) && server.wait().expect("ended").success());
 }
 
-/// What a server says that must not start.
+/// What a server prints that must not start.
 fn refused(site: &Site) -> String {
     let said = site.folder().join("said");
     let file = fs::File::create(&said).expect("our own folder");
@@ -44,11 +44,11 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_database_that_is_gone_or_cut_off_is_not_made_anew() {
+fn a_missing_or_truncated_database_is_not_replaced() {
     let mut site = stopped();
     for name in ["muster.db", "storage.db"] {
         let path = site.state().join(name);
-        let whole = fs::read(&path).expect("it is there");
+        let whole = fs::read(&path).expect("it exists");
         let half = (whole.len() / 8_192) * 4_096;
         for content in [None, Some(&whole[..0]), Some(&whole[..half]), Some(&whole[..half + 100])] {
             match content {
@@ -67,7 +67,7 @@ fn a_database_that_is_gone_or_cut_off_is_not_made_anew() {
     assert_eq!(site.json(&["compute", "show", "-n", "cpu"])["name"], "cpu", "as it was");
 }
 
-/// Wherever it is killed.
+/// It may be killed at any point.
 #[test]
 fn a_first_start_that_was_killed_can_be_made_again() {
     let mut site = Site::empty();
@@ -78,7 +78,7 @@ fn a_first_start_that_was_killed_can_be_made_again() {
         std::thread::sleep(Duration::from_millis(after_ms));
         server.kill().expect("it runs");
         server.wait().expect("it was killed");
-        // Of another first start, halfway through the same.
+        // The leftover of another first start that was killed halfway.
         if after_ms % 8 == 4 {
             fs::remove_dir_all(site.state()).ok();
         }
@@ -87,7 +87,8 @@ fn a_first_start_that_was_killed_can_be_made_again() {
     site.text(&support::CLUSTER);
 }
 
-/// Old files that a start or a sweep removes: a blob that no row names, half a blob, half an environment.
+/// Old files that a start or garbage collection deletes: a blob that no row references, half a blob, half an
+/// environment.
 fn plant(site: &Site) -> [PathBuf; 3] {
     let digest = "ab".repeat(32);
     let blob = format!("blobs/{}/ab/{digest}", muster_core::ids::WorkspaceId(1));
@@ -108,20 +109,20 @@ fn nothing_is_removed_before_both_databases_were_found_whole() {
     for name in ["muster.db", "storage.db"] {
         let other = site.state().join(if name == "muster.db" { "storage.db" } else { "muster.db" });
         let path = site.state().join(name);
-        let (whole, rest) = [&path, &other].map(|path| fs::read(path).expect("it is there")).into();
+        let (whole, rest) = [&path, &other].map(|path| fs::read(path).expect("it exists")).into();
         fs::write(&path, &whole[..whole.len() / 8_192 * 4_096]).expect("written");
         refused(&site);
         let left: Vec<&PathBuf> = planted.iter().filter(|path| !path.exists()).collect();
-        assert!(left.is_empty(), "{name} is damaged, and these are gone: {left:?}");
-        assert!(fs::read(&other).expect("it is there") == rest, "the other one was written to");
+        assert!(left.is_empty(), "{name} is damaged, but these were deleted: {left:?}");
+        assert!(fs::read(&other).expect("it exists") == rest, "the other one was written to");
         fs::write(&path, whole).expect("put back");
     }
-    // A start with both does remove them.
+    // A start with both databases does delete them.
     site.up();
-    support::sandbox::wait_until("they are gone", || !planted.iter().any(|path| path.exists()));
+    support::sandbox::wait_until("they are deleted", || !planted.iter().any(|path| path.exists()));
 }
 
-/// Large enough to be read through only after the server is up.
+/// Large enough to be checked only after the server is up.
 fn enlarge(path: &Path) {
     let rows = rusqlite::Connection::open(path).expect("it opens");
     rows.execute_batch(
@@ -138,38 +139,38 @@ fn damage_in_a_large_database_ends_the_server_before_anything_is_written() {
     for (name, index) in [("muster.db", "ledger_by_end"), ("storage.db", "staged_by_digest")] {
         let path = site.state().join(name);
         enlarge(&path);
-        // Whole, it is served and written to.
+        // An undamaged store is served and written to.
         site.up();
         let update = ["compute", "update", "-n", "cpu", "--tags", "seen=yes"];
         let mut tried = 0;
         while site.run(&update).code != 0 {
             tried += 1;
-            assert!(tried < 100, "a whole store takes no changes");
+            assert!(tried < 100, "an undamaged store accepts no changes");
             std::thread::sleep(Duration::from_millis(50));
         }
         stop(&mut site);
 
-        let whole = fs::read(&path).expect("it is there");
+        let whole = fs::read(&path).expect("it exists");
         let page: u64 = {
             let rows = rusqlite::Connection::open(&path).expect("it opens");
             let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
-            rows.query_row(sql, [index], |row| row.get(0)).expect("it is there")
+            rows.query_row(sql, [index], |row| row.get(0)).expect("it exists")
         };
         let file = fs::OpenOptions::new().write(true).open(&path).expect("it opens");
         file.write_all_at(&[0xff; 64], (page - 1) * 4_096).expect("written");
         drop(file);
-        let damaged = fs::read(&path).expect("it is there");
+        let damaged = fs::read(&path).expect("it exists");
         let [unnamed, ..] = plant(&site);
         let said = refused(&site);
-        assert!(unnamed.exists(), "a file was swept before {name} was found damaged");
+        assert!(unnamed.exists(), "a file was deleted before {name} was found damaged");
         assert!(said.contains(&format!("{} is damaged", path.display())), "{said}");
         assert!(said.contains("muster restore"), "{said}");
-        assert!(fs::read(&path).expect("it is there") == damaged, "{name} was written to");
+        assert!(fs::read(&path).expect("it exists") == damaged, "{name} was written to");
         fs::write(&path, whole).expect("put back");
     }
 }
 
-/// Adds to what the system says of the time of day what stands in a file.
+/// Shifts the system's time of day by the number in a file.
 const SHIFT: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -203,14 +204,14 @@ impl Shifted {
         fs::write(&source, SHIFT).expect("our own folder");
         let mut compiler = Command::new("cc");
         let made = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
-        assert!(made.expect("whoever builds this has a compiler").success());
+        assert!(made.expect("there is a C compiler").success());
         let shifted = Shifted { library, file: site.folder().join("shift") };
         fs::write(&shifted.file, 0_i64.to_ne_bytes()).expect("our own folder");
         shifted
     }
 
     fn by(&self, seconds: i64) {
-        let file = fs::OpenOptions::new().write(true).open(&self.file).expect("it is there");
+        let file = fs::OpenOptions::new().write(true).open(&self.file).expect("it exists");
         file.write_all_at(&seconds.to_ne_bytes(), 0).expect("written");
     }
 
@@ -229,18 +230,18 @@ pub struct Client {
 
 impl Client {
     pub fn of(site: &Site) -> Client {
-        let ca = fs::read(site.state().join("pki/ca.pem")).expect("it is there");
+        let ca = fs::read(site.state().join("pki/ca.pem")).expect("it exists");
         let ca = reqwest::Certificate::from_pem_bundle(&ca).expect("a CA");
         let http = reqwest::Client::builder().tls_certs_only(ca).no_proxy();
-        // The server is started again in between.
+        // The server is restarted in between.
         let http = http.pool_max_idle_per_host(0).build();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Client { http: http.expect("a client"), runtime: runtime.expect("a runtime") }
     }
 
-    /// A token, and when it ends by the clock of whoever asked.
+    /// A token, and when it expires by the clock of the client.
     pub fn token(&self, site: &Site) -> (String, u64) {
-        let key = fs::read_to_string(site.state().join("keys/owner.key")).expect("it is there");
+        let key = fs::read_to_string(site.state().join("keys/owner.key")).expect("it exists");
         let url = format!("{}/msi/token?resource={}", site.url(), site.url());
         let request = self.http.get(url).header("x-identity-header", key.trim());
         self.runtime.block_on(async {
@@ -258,7 +259,7 @@ impl Client {
     }
 }
 
-/// Also beyond a restart; and what ends ends when it should, whatever the clock says.
+/// Also across a restart; and tokens expire when they should, whatever the clock shows.
 #[test]
 fn a_clock_that_is_set_back_voids_no_token_and_prolongs_none() {
     let mut site = Site::empty();
@@ -277,15 +278,15 @@ fn a_clock_that_is_set_back_voids_no_token_and_prolongs_none() {
 
     stop(&mut site);
     shifted.start(&mut site);
-    assert_eq!(client.status(&site, &token), 200, "it was set back, and the server started again");
+    assert_eq!(client.status(&site, &token), 200, "it was set back, and the server was restarted");
     assert_eq!(client.status(&site, &second), 200);
 
-    // Each was made for an hour, and has a minute on top.
+    // Each is valid for an hour, and for a minute of tolerance.
     shifted.by(-3_000 + 3_600 + 120);
-    assert_eq!(client.status(&site, &token), 200, "a clock that is put right again");
+    assert_eq!(client.status(&site, &token), 200, "the clock is right again");
     shifted.by(3_600 + 120);
     assert_eq!(client.status(&site, &token), 401);
     shifted.by(-3_000);
-    assert_eq!(client.status(&site, &token), 401, "what has ended stays ended");
+    assert_eq!(client.status(&site, &token), 401, "an expired token stays expired");
     shifted.by(0);
 }

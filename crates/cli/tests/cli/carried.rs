@@ -1,4 +1,4 @@
-//! What a job brings, leaves, and finds again in its next attempt, on real sandboxed nodes.
+//! The files that a job brings, leaves, and finds again in its next attempt, on real sandboxed nodes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use crate::support::sandbox::{cluster, sandboxed, wait_until};
 use crate::support::{self, Site};
 
-/// Counts steps, and writes every tenth down as one who knows how: to another name first. Polite ones write down where
-/// they are when their node is taken away; the others do not hear it.
+/// Counts steps, and saves every tenth properly: to another name first. The polite ones also save their position when
+/// their node is evicted; the others ignore the notice.
 const TRAIN: &str = r"
 import os, signal, sys, time
 total, polite = int(sys.argv[1]), sys.argv[2] == 'polite'
@@ -35,10 +35,10 @@ while step < total:
 with open('outputs/result', 'w') as file:
     file.write(f'{step} {value}')
 ";
-/// Between two times that a loop writes down where it is.
+/// The number of steps between two saves.
 const INTERVAL: u64 = 10;
 
-/// What the loop comes to if nobody disturbs it.
+/// The result of the loop without any interruption.
 fn undisturbed(steps: u64) -> String {
     let next = |value: u64, _| {
         value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
@@ -74,7 +74,7 @@ fn log(site: &Site, job: &str, attempt: usize) -> String {
     site.text(&["job", "stream", "-n", job, "--attempt", &attempt.to_string()])
 }
 
-/// The last number behind a word of a log.
+/// The last number after a word in a log.
 fn said(log: &str, word: &str) -> Option<u64> {
     let of = |line: &str| line.strip_prefix(word)?.trim().parse().ok();
     log.lines().rev().find_map(of)
@@ -89,9 +89,9 @@ fn node_of(site: &Site, job: &str) -> String {
     node["node_id"].as_str().expect("a name").to_owned()
 }
 
-/// Waits until the attempt of this number has written something down.
+/// Waits until the attempt with this number has saved something.
 fn wait_for(site: &Site, job: &str, attempt: usize) {
-    wait_until("it gets on", || {
+    wait_until("it makes progress", || {
         let all = attempts(site, job);
         all.len() >= attempt && said(&log(site, job, attempt), "at").is_some()
     });
@@ -101,11 +101,14 @@ fn result(site: &Site, job: &str) -> String {
     let folder = site.folder().join(format!("{job}-files"));
     let done = site.run(&["job", "download", "-n", job, "-p", folder.to_str().expect("text")]);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(!folder.join("artifacts/state").exists(), "only outputs, unless all is asked for");
+    assert!(
+        !folder.join("artifacts/state").exists(),
+        "only outputs, unless everything is requested"
+    );
     fs::read_to_string(folder.join("artifacts/outputs/result")).expect("a result")
 }
 
-/// Costs of attempts add up to the job's, and these are what the ledger has for whoever submitted it.
+/// The costs of the attempts add up to those of the job, and these to what the ledger has for the submitter.
 fn check_costs(site: &Site, jobs: &[&str]) {
     let amount = |text: &serde_json::Value| -> u64 {
         text.as_str().expect("text").replace('.', "").parse().expect("six digits")
@@ -121,7 +124,7 @@ fn check_costs(site: &Site, jobs: &[&str]) {
         lines.map(|line| amount(&line[key])).sum()
     };
     assert_eq!(sum("node_seconds"), served("node_seconds"), "{bill}");
-    // Each line of the bill is rounded by itself.
+    // Each line of the ledger is rounded by itself.
     assert!(sum("cost_usd").abs_diff(served("usd")) <= 4, "{} {bill}", sum("cost_usd"));
 }
 
@@ -150,7 +153,7 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
     assert!(!text.contains("secret.key"), "{text}");
     assert!(done.stderr.contains("uploading"), "{}", done.stderr);
 
-    // The same again is there already, and as it was sent.
+    // The same files are on the server already, unchanged.
     let done = site.run(&[&create[..], &["--command", "./run.sh", "-n", "second"]].concat());
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(!done.stderr.contains("uploading"), "{}", done.stderr);
@@ -160,9 +163,9 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
     let download = ["job", "download", "-n", "first", "-p", folder.to_str().expect("text")];
     assert_eq!(site.run(&download).code, 0);
     let mode =
-        fs::metadata(folder.join("artifacts/outputs/a/run.sh")).expect("it is there").permissions();
+        fs::metadata(folder.join("artifacts/outputs/a/run.sh")).expect("it exists").permissions();
     assert_eq!(mode.mode() & 0o777, 0o755);
-    assert!(fs::read(folder.join("artifacts/outputs/a/large")).expect("it is there") == large);
+    assert!(fs::read(folder.join("artifacts/outputs/a/large")).expect("it exists") == large);
     let log = fs::read_to_string(folder.join("artifacts/user_logs/std_log.txt")).expect("a log");
     assert!(log.contains("hello from deep"), "{log}");
 
@@ -174,7 +177,7 @@ fn the_files_of_a_folder_are_there_when_the_job_starts() {
 }
 
 #[test]
-fn what_leads_out_of_the_jobs_folder_is_not_kept() {
+fn links_out_of_the_jobs_folder_are_not_saved() {
     let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2"]);
     let command = "ln -s /etc/passwd outputs/passwd; mkfifo outputs/pipe; echo yes > outputs/good; \
@@ -211,7 +214,7 @@ fn fifty_evictions_change_nothing_but_the_time() {
     }
     wait_for(&site, "train", EVICTIONS + 1);
     let shown = site.text(&["job", "show", "-n", "train"]);
-    assert!(shown.contains("Running"), "it has not done all its steps before: {shown}");
+    assert!(shown.contains("Running"), "it must not finish all its steps before: {shown}");
     wait_until("it ends", || site.text(&["job", "show", "-n", "train"]).contains("Completed"));
     assert_eq!(result(&site, "train"), undisturbed(STEPS));
     let all = attempts(&site, "train");
@@ -221,7 +224,7 @@ fn fifty_evictions_change_nothing_but_the_time() {
         let log = log(&site, "train", number);
         assert_eq!(all[number - 1]["outcome"], "evicted", "{number}");
         assert_eq!(said(&log, "from"), Some(reached), "attempt {number}: {log}");
-        reached = said(&log, "left").expect("it was told");
+        reached = said(&log, "left").expect("it was notified");
     }
     assert_eq!(all[EVICTIONS]["outcome"], "succeeded");
     check_costs(&site, &["train"]);
@@ -243,9 +246,9 @@ fn a_loop_that_does_not_listen_loses_no_more_than_an_interval() {
     assert_eq!(result(&site, "train"), undisturbed(STEPS));
     assert_eq!(attempts(&site, "train").len(), EVICTIONS + 1);
     for number in 1..=EVICTIONS {
-        let reached = said(&log(&site, "train", number), "at").expect("it got on");
+        let reached = said(&log(&site, "train", number), "at").expect("it made progress");
         let from = said(&log(&site, "train", number + 1), "from").expect("it began");
-        // What was written down before the last line came out is there.
+        // Everything that was saved before the last line was printed is there.
         assert!(
             from + INTERVAL >= reached,
             "attempt {number} was at {reached}, the next began at {from}"
@@ -254,7 +257,7 @@ fn a_loop_that_does_not_listen_loses_no_more_than_an_interval() {
     check_costs(&site, &["train"]);
 }
 
-/// The step that was kept last.
+/// The step that was saved last.
 fn kept_step(site: &Site, job: &str) -> Option<u64> {
     let folder = site.folder().join(format!("{job}-kept"));
     let folder = folder.to_str().expect("text");
@@ -270,7 +273,7 @@ fn a_node_that_dies_takes_only_what_was_not_kept() {
     let site = spot(&[], "1");
     train(&site, "train", 3_000, "polite");
     let mut kept = None;
-    wait_until("something is kept while it runs", || {
+    wait_until("something is saved while it runs", || {
         kept = attempts(&site, "train").first().and_then(|_| kept_step(&site, "train"));
         kept.is_some()
     });
@@ -278,11 +281,11 @@ fn a_node_that_dies_takes_only_what_was_not_kept() {
     let killed = support::sandbox::processes(&["agent", &node]);
     assert!(!killed.is_empty(), "{node} has an agent");
     for process in killed {
-        // With the first of them the others end.
+        // When the first process ends, the others end with it.
         let kill = std::process::Command::new("kill").args(["-9", &process.to_string()]).output();
         kill.expect("kill runs");
     }
-    wait_until("it is tried again", || attempts(&site, "train").len() >= 2);
+    wait_until("it has another attempt", || attempts(&site, "train").len() >= 2);
     wait_for(&site, "train", 2);
     let from = said(&log(&site, "train", 2), "from");
     assert!(from >= kept && from > Some(0), "kept {kept:?}, began at {from:?}");
@@ -329,7 +332,7 @@ fn every_member_of_a_gang_keeps_its_own() {
     check_costs(&site, &["gang"]);
 }
 
-/// Waits until the job has failed, and returns what is shown of it.
+/// Waits until the job has failed, and returns how it is shown.
 fn failed(site: &Site, job: &str) -> String {
     let mut shown = String::new();
     wait_until("it fails", || {
@@ -353,7 +356,7 @@ fn files_that_cannot_be_kept_or_brought_fail_the_job_and_say_so() {
     let log = site.text(&["job", "stream", "-n", "many", "--attempt", "1"]);
     assert!(log.contains("muster: the files of this attempt are not saved: 10001 files"), "{log}");
 
-    // Its files are there when it is submitted, and gone when it starts.
+    // Its files exist when it is submitted, but not any more when it starts.
     let closed = ["compute", "update", "-n", "cpu", "--max-instances", "0"];
     assert_eq!(site.run(&closed).code, 0);
     let code = site.folder().join("code");
@@ -379,7 +382,7 @@ struct Zombie {
 
 impl Zombie {
     fn of(site: &Site, node: &str) -> Zombie {
-        let read = |path: &str| fs::read(site.state().join(path)).expect("it is there");
+        let read = |path: &str| fs::read(site.state().join(path)).expect("it exists");
         let connection: serde_json::Value =
             serde_json::from_slice(&read("connection.json")).expect("JSON");
         let ca = reqwest::Certificate::from_pem_bundle(&read("pki/ca.pem")).expect("a CA");
@@ -395,7 +398,7 @@ impl Zombie {
         }
     }
 
-    /// The status of a PUT, and what was said.
+    /// The status of a PUT, and the body of the response.
     fn put(&self, path: &str, body: Vec<u8>) -> (u16, String) {
         let request = self.http.put(format!("{}/agent/v1/{path}", self.base)).body(body);
         let request = request.bearer_auth(&self.secret).header("x-muster-node", &self.node);
@@ -442,13 +445,13 @@ fn a_node_keeps_files_for_its_live_attempt_and_for_nothing_else() {
     let tree = muster_trees::tree_of(b"another");
     assert_eq!(zombie.put(&format!("trees/{epoch}/{tree}"), list.clone().into()).0, 400);
     assert_eq!(zombie.put(&format!("trees/{epoch}/{tree}"), vec![b'x'; 3 << 20]).0, 413);
-    let nobody = Zombie { secret: "guess".into(), ..Zombie::of(&site, &node) };
-    assert_eq!(nobody.put_tree(&epoch, &list).0, 401);
+    let stranger = Zombie { secret: "guess".into(), ..Zombie::of(&site, &node) };
+    assert_eq!(stranger.put_tree(&epoch, &list).0, 401);
     let another = Zombie { node: format!("{node}x"), ..Zombie::of(&site, &node) };
     assert_eq!(another.put_tree(&epoch, &list).0, 401);
 
     assert_eq!(site.run(&["job", "cancel", "-n", "job"]).code, 0);
     wait_until("it ends", || site.text(&["job", "show", "-n", "job"]).contains("Canceled"));
-    assert_eq!(zombie.put_tree(&epoch, &list).0, 410, "its attempt is over");
+    assert_eq!(zombie.put_tree(&epoch, &list).0, 410, "its attempt has ended");
     assert_eq!(zombie.put(&format!("blobs/{epoch}/{digest}"), b"theirs".to_vec()).0, 410);
 }

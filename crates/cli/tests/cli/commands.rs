@@ -42,7 +42,7 @@ cpu   amlcompute    Succeeded  STANDARD_DS3_V2  0      0    2
     assert_eq!(updated["idle_time_before_scale_down"], 90);
     assert_eq!(updated["tags"].to_string(), r#"{"a":"b"}"#);
     let again = site.json(&["compute", "create", "-n", "cpu", "--type", "AMLCOMPUTE", "--no-wait"]);
-    assert_eq!(again["max_instances"], 3, "what is not said is kept");
+    assert_eq!(again["max_instances"], 3, "settings that are not given are kept");
 
     let deleted = site.run(&["compute", "delete", "-n", "cpu", "--yes"]);
     assert_eq!((deleted.code, deleted.stdout.len()), (0, 0));
@@ -154,7 +154,7 @@ fn every_setting_of_a_cluster_reaches_the_server() {
     assert_eq!(identity["user_assigned_identities"][0]["resource_id"], "/id/one");
     assert_eq!(identity["principal_id"].as_str().map(str::len), Some(36), "{identity}");
     assert!(!created.to_string().contains("not shown"));
-    assert_eq!(site.text(&["compute", "list"]), "[]\n", "another workspace is another one");
+    assert_eq!(site.text(&["compute", "list"]), "[]\n", "the cluster is in another workspace");
     let mut listed = site.command(&["compute", "list"]);
     listed.envs([
         ("AZURE_DEFAULTS_GROUP", "G"),
@@ -168,7 +168,7 @@ fn every_setting_of_a_cluster_reaches_the_server() {
 }
 
 #[test]
-fn costs_add_up_and_show_what_nobody_used() {
+fn costs_add_up_and_include_unused_time() {
     let site = Site::start();
     let nothing = site.run(&["cost"]);
     assert_eq!((nothing.code, nothing.stdout.len()), (0, 0));
@@ -203,7 +203,7 @@ fn costs_add_up_and_show_what_nobody_used() {
     };
     assert_eq!(groups("tag:team"), ["blue"]);
     assert_eq!(groups("tag:cost-centre"), ["-"]);
-    assert_eq!(groups("user").len(), 2, "the owner, and nobody");
+    assert_eq!(groups("user").len(), 2, "the owner, and time without a user");
     assert!(groups("category").contains(&"run".to_owned()));
     let by_user = site.text(&["cost", "--by", "user"]);
     assert!(by_user.starts_with("User "), "{by_user}");
@@ -248,7 +248,7 @@ fn the_variables_for_azures_clients_are_all_there_or_none() {
     assert_eq!(proxied["NO_PROXY"], "other,localhost");
     assert_eq!(proxied["no_proxy"], "other,localhost");
 
-    std::fs::remove_file(site.state().join("pki/ca-bundle.pem")).expect("it was there");
+    std::fs::remove_file(site.state().join("pki/ca-bundle.pem")).expect("it existed");
     for shell in ["sh", "fish", "json"] {
         let half = site.run(&["env", "--shell", shell]);
         assert_eq!((half.code, half.stdout.len()), (1, 0), "{shell}");
@@ -278,7 +278,7 @@ fn the_server_stops_on_both_signals_even_where_they_were_ignored() {
 }
 
 #[test]
-fn an_output_that_nobody_reads_is_no_error_but_a_full_disk_is() {
+fn a_closed_output_is_no_error_but_a_full_disk_is() {
     let site = Site::start();
     site.text(&CLUSTER);
     let (reader, writer) = std::io::pipe().expect("a pipe");

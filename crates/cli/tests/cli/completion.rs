@@ -1,10 +1,10 @@
-//! Completing words as a shell does: by calling the binary that the script calls.
+//! Completion as a shell does it: by calling the binary that the script calls.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{CLUSTER, Site, done};
 
-/// What people do not notice, and as much again for a busy machine.
+/// A delay that people do not notice, doubled for a busy machine.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 fn candidates(site: &Site, shell: &str, words: &[&str]) -> Vec<String> {
@@ -38,7 +38,7 @@ fn names_come_from_the_server() {
         "--stream",
     ]);
     for shell in ["bash", "zsh", "fish"] {
-        // On a busy machine the server may be too slow for somebody who types; then there is nothing to see.
+        // On a busy machine the server may be too slow for a completion, which then shows nothing.
         let complete = |words: &[&str]| {
             let mut tries = (0..10).map(|_| candidates(&site, shell, words));
             tries.find(|found| !found.is_empty()).unwrap_or_default()
@@ -66,7 +66,7 @@ fn names_come_from_the_server() {
 }
 
 #[test]
-fn a_server_that_is_away_is_no_reason_to_wait_or_to_complain() {
+fn an_unreachable_server_causes_no_delay_and_no_error() {
     let mut site = Site::start();
     site.text(&CLUSTER);
     site.kill();
@@ -105,7 +105,7 @@ fn every_shell_gets_a_script_that_calls_us() {
     assert!(script.contains(call), "{script}");
 }
 
-/// What bash does when somebody presses tab behind these words.
+/// What bash does when tab is pressed after these words.
 const TAB: &str = r#"
 tab() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _clap_complete_muster muster "${@: -1}" "${@: -2:1}"; printf '%s\n' "${COMPREPLY[@]}"; }
 tab muster compute li

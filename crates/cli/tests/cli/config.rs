@@ -1,4 +1,4 @@
-//! The configuration of a server: where a value is from, and what is said about a bad one.
+//! The configuration of a server: where a value comes from, and the messages about bad ones.
 
 use crate::support::{Done, Site, done};
 
@@ -40,7 +40,7 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
     check(&[], &[], 5, "muster.toml, line 2");
     check(&[], &variable, 7, "the variable MUSTER_DRAIN_SECONDS");
     check(&["--drain-seconds", "9"], &variable, 9, "the flag --drain-seconds");
-    // An empty variable is none, and a switch of the file can be taken back.
+    // An empty variable counts as unset, and a switch in the file can be turned off again.
     check(&[], &[("MUSTER_DRAIN_SECONDS", "")], 5, "muster.toml, line 2");
     std::fs::write(&file, "trusted-users = true\n").expect("written");
     let taken_back = printed(&site, &["--trusted-users=false"], &[]);
@@ -100,7 +100,7 @@ fn help_and_the_reference_know_every_key() {
     let text = printed(&site, &[], &[]);
     let help = site.text(&["serve", "--help"]);
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
+    let page = std::fs::read_to_string(page).expect("the page exists");
     let mut keys = Vec::new();
     for line in text.lines().filter(|line| line.contains(" = ")) {
         let key = line.trim_start_matches("# ").split(" = ").next().expect("a key");

@@ -1,4 +1,4 @@
-//! Defaults: who may set them, which wins, and what is said about where a command acts.
+//! Defaults: who may set them, which take precedence, and what is printed about where a command acts.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -10,9 +10,9 @@ fn run_with(site: &Site, variables: &[(&str, &str)], arguments: &[&str]) -> Done
     done(command.output().expect("the binary runs"))
 }
 
-/// Where a command that changes something says that it acts.
+/// Where a command that changes something reports that it acts.
 fn place(site: &Site, variables: &[(&str, &str)], flags: &[&str]) -> String {
-    // There is no such job; it says where it looked all the same.
+    // There is no such job, but the command still reports where it looked.
     let cancel = [&["job", "cancel", "-n", "nothing"], flags].concat();
     let cancelled = run_with(site, variables, &cancel);
     assert_eq!(cancelled.code, 3, "{}", cancelled.stderr);
@@ -53,14 +53,14 @@ fn a_flag_goes_before_a_variable_and_a_variable_before_a_default() {
     );
     assert_eq!(String::from_utf8(listed.stdout).expect("text"), wanted);
 
-    // An empty value removes one, and leaves the others.
+    // An empty value removes a default, and keeps the others.
     site.text(&["configure", "--defaults", "group=", "subscription="]);
-    let left = std::fs::read_to_string(&file).expect("it is there");
+    let left = std::fs::read_to_string(&file).expect("it exists");
     assert_eq!(left, "{\n  \"workspace\": \"w\"\n}\n");
-    let mode = |path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let mode = |path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(site.config())), (0o600, 0o700));
     let left = std::fs::read_dir(site.config()).expect("a folder").count();
-    assert_eq!(left, 1, "no temporary file stays");
+    assert_eq!(left, 1, "no temporary file is left");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn whatever_changes_something_says_where() {
         assert!(changed.stderr.starts_with(place), "{change:?}: {}", changed.stderr);
         assert!(!String::from_utf8_lossy(&changed.stdout).contains(place), "{change:?}");
     }
-    // A look says nothing.
+    // A command that only reads prints nothing about it.
     let looked = site.run(&[&["compute", "list"], &flags[..]].concat());
     assert_eq!((looked.code, looked.stderr.as_str()), (0, ""));
 }

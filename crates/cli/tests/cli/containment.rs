@@ -1,5 +1,5 @@
-//! Jobs that do harm, on real sandboxed nodes: each is held, its neighbours do not notice, and the outcome says what
-//! it was.
+//! Harmful jobs on real sandboxed nodes: each is contained, its neighbours are not affected, and the outcome says what
+//! happened.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::support::sandbox::{
     NOT_ENFORCED, cluster, nodes_in, processes, ran, sandboxed, wait_until, works,
 };
 
-/// Submits and waits for the end; gives the state, and what was said about it.
+/// Submits a job and waits for its end; returns the state and the message about it.
 fn ended(site: &Site, name: &str, command: &str, more: &[&str]) -> String {
     let create =
         ["job", "create", "--compute", "cpu", "--command", command, "-n", name, "-o", "none"];
@@ -30,7 +30,8 @@ struct DiskLimit {
     files: String,
 }
 
-/// Those of all nodes: 1 GiB each, or less on a machine with little free space, as a node gets a part of what is left.
+/// The limits of all nodes: 1 GiB each, or less on a machine with little free space, because a node gets a part of what
+/// is left.
 fn disk_limits(site: &Site) -> Vec<DiskLimit> {
     let limit = |node: PathBuf| {
         let bytes = std::fs::metadata(node.join("disk")).map_or(1 << 30, |disk| disk.len());
@@ -43,13 +44,13 @@ fn disk_limits(site: &Site) -> Vec<DiskLimit> {
     nodes_in(&site.state().join("sandboxes")).into_iter().map(limit).collect()
 }
 
-/// What a failed job says that failed.
+/// The failure class of a failed job.
 fn class(site: &Site, name: &str) -> String {
     let shown = site.json(&["job", "show", "-n", name]);
     shown["properties"]["muster.failureClass"].as_str().unwrap_or("none").to_owned()
 }
 
-/// A job beside those that do harm, which counts on until it is told to end.
+/// A job next to the harmful ones, which counts until it is told to end.
 struct Neighbour<'a>(&'a Site);
 
 impl Neighbour<'_> {
@@ -61,12 +62,12 @@ impl Neighbour<'_> {
         Neighbour(site)
     }
 
-    /// It ran all the time, in one attempt, and left out no number.
+    /// It ran all the time, in one attempt, without skipping a number.
     fn ends_unharmed(self) {
         let Neighbour(site) = self;
         site.wait_for_job("neighbour", |job| job["status"] == "Running");
         let end = works(site).into_iter().map(|work| work.join("end"));
-        end.for_each(|end| std::fs::write(end, "").expect("its folder is there"));
+        end.for_each(|end| std::fs::write(end, "").expect("its folder exists"));
         site.wait_for_job("neighbour", |job| job["status"] == "Completed");
         let attempts = site.json(&["job", "list-attempts", "-n", "neighbour"]);
         assert_eq!(attempts.as_array().map(Vec::len), Some(1), "{attempts}");
@@ -106,13 +107,13 @@ fn bombs_are_held_and_neighbours_do_not_notice() {
     assert_eq!(nodes.matches("\"node_id\"").count(), 2, "no node was lost: {nodes}");
 }
 
-/// Both take a part of one node: each has what it asked for and no more, and is blamed for nothing that the other did.
+/// Both jobs use a part of one node: each gets what it requested and no more, and is not blamed for the other.
 #[test]
 fn the_memory_and_cores_of_a_share_are_the_jobs_own() {
     let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "1", "--size", "Standard_DS3_v2"]);
     let part = ["--cpus", "1", "--memory", "256MB"];
-    // It kills itself after its neighbour was ended for its memory.
+    // It kills itself after its neighbour was killed for its memory.
     let victim = "echo here; while [ ! -e /job/wd/go ]; do sleep 0.05; done; kill -9 $$";
     let create = ["job", "create", "--compute", "cpu", "--command", victim, "-n", "victim"];
     assert_eq!(site.run(&[&create[..], &part].concat()).code, 0);
@@ -125,11 +126,11 @@ fn the_memory_and_cores_of_a_share_are_the_jobs_own() {
         "{memory}"
     );
     let go = works(&site).into_iter().map(|work| work.join("go"));
-    go.for_each(|go| std::fs::write(go, "").expect("its folder is there"));
+    go.for_each(|go| std::fs::write(go, "").expect("its folder exists"));
     site.wait_for_job("victim", |job| job["status"] == "Failed");
     let victim = site.json(&["job", "show", "-n", "victim"])["failure"].to_string();
     assert!(victim.contains("signal 9") && !victim.contains("memory"), "{victim}");
-    // Within what it asked for it is left alone, and two busy loops get one core.
+    // A job within its limits is left alone, and two busy loops get one core.
     let modest = "perl -e '$x = \"x\" x (100 << 20); print \"lived\\n\"'; \
         for n in 1 2; do timeout 2 sh -c 'while :; do :; done' & done; wait; \
         times; cat /proc/self/cgroup";
@@ -144,7 +145,7 @@ fn the_memory_and_cores_of_a_share_are_the_jobs_own() {
     assert!(used < 2.9, "two loops of 2 s on one core at most: {log}");
 }
 
-/// What the children of a shell have used, as `times` says in its second line: `0m1.96s 0m0.01s`.
+/// The CPU time of the children of a shell, from the second line of `times`: `0m1.96s 0m0.01s`.
 fn cpu_seconds(log: &str) -> f64 {
     let is_times = |line: &&str| line.ends_with('s') && line.split(' ').count() == 2;
     let children = log.lines().rfind(is_times);
@@ -173,18 +174,18 @@ fn a_full_folder_ends_its_job_and_no_other() {
     };
     assert!(is_ended(&filler, |own| &own.space), "{filler} ({limits:?})");
     assert_eq!(class(&site, "filler"), "user code");
-    // It makes no difference that the job goes on at once, and that its last command ends well.
+    // It makes no difference that the job continues at once, and that its last command succeeds.
     let hasty = ended(&site, "hasty", "head -c 3000000000 /dev/zero > file; echo over", &[]);
     assert!(is_ended(&hasty, |own| &own.space), "{hasty} ({limits:?})");
-    // Holes take no room, but the length of a file is limited as well, and that is what the job is told.
+    // Holes take no space, but the length of a file is limited as well, and the message says so.
     let long = ended(&site, "long", "truncate -s 5G file", &[]);
     assert!(long.contains("created a file") && long.contains("longer than the 2"), "{long}");
-    // What has no name any more takes as much room.
+    // A deleted file that is still open takes as much space.
     let hidden = "exec 3> file; rm file; while :; do head -c 200000000 /dev/zero >&3; done";
     let hidden = ended(&site, "hidden", hidden, &[]);
     assert!(is_ended(&hidden, |own| &own.space), "{hidden} ({limits:?})");
     assert_eq!(class(&site, "hidden"), "user code");
-    // And files without a byte in them are files all the same.
+    // Empty files count as files, too.
     let empty = "exec perl -e 'for (1..1000000) { open my $f, \">\", $_ or die }'";
     let empty = ended(&site, "empty", empty, &[]);
     assert!(is_ended(&empty, |own| &own.files), "{empty} ({limits:?})");
@@ -194,7 +195,7 @@ fn a_full_folder_ends_its_job_and_no_other() {
         "head -c 100000000 /dev/zero > file; ls; bash -c 'ulimit -f; ulimit -u'; echo fine";
     let modest = ran(&site, "cpu", "modest", modest);
     assert!(modest.contains("fine") && !modest.contains("deep"), "{modest}");
-    // One file may be as large as twice a log, in KiB.
+    // A single file may be twice as large as a log, in KiB.
     assert!(modest.contains("2097152\n4096\n"), "{modest}");
 }
 
@@ -206,7 +207,7 @@ fn what_will_not_end_is_ended_with_all_that_it_started() {
     ends_with_all_that_it_started(&site, &[]);
 }
 
-/// Takes 13 s as well. All jobs are the same user of the machine there, on the same node.
+/// Takes 13 s as well. All jobs there run as the same user of the machine, on the same node.
 #[test]
 fn without_root_what_will_not_end_is_ended_and_jobs_of_its_node_are_not() {
     if !rustix::process::geteuid().is_root() {
@@ -224,7 +225,7 @@ fn without_root_what_will_not_end_is_ended_and_jobs_of_its_node_are_not() {
 
 fn ends_with_all_that_it_started(site: &Site, more: &[&str]) {
     let neighbour = Neighbour::start(site, more);
-    // No other test has these.
+    // No other test uses these durations.
     let [deaf, forker] = ["54321", "64321"].map(|time| format!("{time}.{}", std::process::id()));
     let command = format!(
         "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; sleep {deaf}' & sleep {deaf}; sleep {deaf}"
@@ -237,8 +238,11 @@ fn ends_with_all_that_it_started(site: &Site, more: &[&str]) {
     );
     assert!(ended(site, "forker", &command, more).contains("Completed"));
     assert_eq!(class(site, "forker"), "none");
-    assert!(processes(&["sleep", &deaf]).is_empty(), "of the deaf one nothing lives");
-    assert!(processes(&["sleep", &forker]).is_empty(), "nor of the one that left its children");
+    assert!(processes(&["sleep", &deaf]).is_empty(), "nothing of the deaf job is left");
+    assert!(
+        processes(&["sleep", &forker]).is_empty(),
+        "nothing of the job that left its children is left"
+    );
     neighbour.ends_unharmed();
 }
 

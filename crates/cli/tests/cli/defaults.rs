@@ -1,19 +1,19 @@
-//! What `muster up` and `muster serve` do where nobody set anything, that they say so, and that it is so.
+//! What `muster up` and `muster serve` do without any settings, what they report about it, and that it is true.
 
 use muster_sandbox::disk_space::DiskSpace;
 
 use crate::support::Site;
 use crate::support::sandbox::{cluster, ran, wait_until};
 
-/// A size with GPUs, and a workspace of a server where none is made by itself.
+/// A size with GPUs, and a workspace of a server that creates none on first use.
 const GPUS: [&str; 8] =
     ["compute", "create", "-n", "gpu", "--size", "Standard_ND96asr_v4", "--max-instances", "1"];
 const PLACE: [&str; 6] = ["-g", "lab", "-w", "vision", "--subscription", "s"];
-/// Its devices of the network, and whether somebody outside is in reach.
+/// Prints the network devices, and whether a listener outside can be reached.
 const LOOK: &str = "ls /sys/class/net | tr '\\n' ' '; \
                     timeout 5 bash -c 'exec 3<>/dev/tcp/ADDRESS' 2>/dev/null && echo reached; true";
 
-/// With walls and nothing else set. What it said, as soon as it has said all.
+/// Starts a server with sandboxes and nothing else set. Returns its output once it is complete.
 fn started(how: &str) -> (Site, String) {
     let mut site = Site::empty();
     let said = site.start_heard(how, &["--isolation", "sandbox"]);
@@ -23,14 +23,14 @@ fn started(how: &str) -> (Site, String) {
 
 fn all_of(said: &std::path::Path) -> String {
     let mut text = String::new();
-    wait_until("it has said all", || {
-        text = std::fs::read_to_string(said).expect("it is there");
+    wait_until("the output is complete", || {
+        text = std::fs::read_to_string(said).expect("it exists");
         text.contains("Ctrl-C stops the server")
     });
     text
 }
 
-/// What is not enforced is in what it said, in the same words as where hosts are shown.
+/// The output lists what is not enforced, with the same messages as in the list of hosts.
 fn says_what_is_missing(site: &Site, said: &str) {
     let shown = site.json(&["host", "show", "local"]);
     let missing = shown["not_enforced"].as_array().expect("a list");
@@ -47,7 +47,7 @@ fn has_gpus(site: &Site) -> bool {
     site.json(&["host", "show", "local"])["gpus"] != 0
 }
 
-/// Somebody who listens on an address of this machine that is not its loopback, if it has one.
+/// A listener on an address of this machine that is not its loopback, if it has one.
 fn outside() -> Option<std::net::TcpListener> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     // Nothing is sent.
@@ -76,7 +76,7 @@ fn one_persons_server_is_generous_and_says_so() {
         assert!(seen.starts_with("eth0 lo tap0 "), "{seen}");
         assert_eq!(seen.contains("reached"), outside.is_some(), "{seen}");
     } else {
-        // Then it says why not, and what to do.
+        // Otherwise it says why, and what to do.
         assert!(said.contains("this server, because slirp4netns"), "{said}");
         assert!(!seen.contains("tap0"), "{seen}");
     }
@@ -95,7 +95,7 @@ fn one_persons_server_is_generous_and_says_so() {
             log.contains("muster: 0 of the 8 GPUs that this job was given are available"),
             "{log}"
         );
-        // The same without a compute, on a pool that the server makes.
+        // The same without a compute, on a cluster that the server creates.
         let create = ["job", "create", "-n", "of-its-own", "--command", "true", "--stream"];
         let job =
             site.run(&[&create[..], &["--instance-type", "Standard_NC24ads_A100_v4"]].concat());
@@ -119,7 +119,7 @@ fn a_server_for_many_is_strict_and_says_so() {
     site.text(&workspace);
     let create = ["compute", "create", "-n", "cpu", "--size", "Standard_DS1_v2"];
     site.text(&[&create[..], &["--max-instances", "1"], &PLACE].concat());
-    // No workspace may fill the disk that it shares with the others.
+    // No workspace may fill the disk that it shares with others.
     let usage = site.json(&[&["workspace", "list-usage"][..], &PLACE].concat());
     let limit = usage[0]["limit"].as_u64().expect("a limit");
     let disk = DiskSpace::of(&site.state()).expect("a disk").bytes;
@@ -133,7 +133,7 @@ fn a_server_for_many_is_strict_and_says_so() {
         assert_eq!(refused.code, 2, "{}", refused.stderr);
         assert!(refused.stderr.contains("GPUs"), "{}", refused.stderr);
         let listed = site.text(&[&["compute", "list"][..], &PLACE].concat());
-        assert!(!listed.contains("gpu"), "nothing is left of it: {listed}");
+        assert!(!listed.contains("gpu"), "the cluster still exists: {listed}");
     }
     let wide = ["compute", "create", "-n", "wide", "--size", "Standard_DS1_v2"];
     site.text(&[&wide[..], &["--max-instances", "1000"], &PLACE].concat());
@@ -149,11 +149,11 @@ fn a_server_for_many_is_strict_and_says_so() {
     }
 }
 
-/// What nodes take is there, and neither uv nor slirp4netns.
+/// The programs that nodes need, but neither uv nor slirp4netns.
 const SPARSE_PATH: &str = "/usr/sbin";
 
 #[test]
-fn what_is_missing_is_said_with_its_remedy_wherever_somebody_looks() {
+fn missing_programs_are_reported_with_their_remedy_everywhere() {
     let mut site = Site::empty();
     let up = ["up", "--listen", "127.0.0.1:0", "--isolation", "sandbox"];
     let sparse = |arguments: &[&str]| {
@@ -192,7 +192,7 @@ fn what_is_missing_is_said_with_its_remedy_wherever_somebody_looks() {
     std::fs::write(&file, text).expect("our own folder");
     let file = file.to_str().expect("text");
     let made = site.run(&["job", "create", "-n", "old", "--file", file, "--stream"]);
-    // Said by whoever takes the job, not only by its log.
+    // The response to the submission says it, not only the job's log.
     let note = "python 3.39 is not on this host, which has 3.";
     assert!(made.stderr.contains(&format!("note: {note}")), "{}", made.stderr);
     let shown = site.json(&["job", "show", "-n", "old"]);

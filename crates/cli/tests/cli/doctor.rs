@@ -1,4 +1,4 @@
-//! `muster doctor` on the machine that runs this test, whatever that can do.
+//! `muster doctor` on the machine that runs this test, whatever it supports.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn findings(done: &Done) -> Vec<Value> {
         assert!(STATES.contains(&text("state")), "{finding}");
         assert!(!text("id").is_empty() && !text("found").is_empty(), "{finding}");
         assert!(!text("meaning").is_empty(), "{finding}");
-        // Who is told of something wrong is told what to do.
+        // Every problem comes with a remedy.
         let is_wrong = ["warning", "failure"].contains(&text("state"));
         assert!(!is_wrong || !text("fix").trim().is_empty(), "{finding}");
     }
@@ -42,7 +42,7 @@ fn without_a_server_and_a_directory_it_says_all_and_leaves_nothing() {
     assert_eq!(state(&found, "server"), "note");
     assert_eq!(state(&found, "certificate"), "note");
     assert_eq!(std::fs::read_dir(site.folder()).expect("a folder").count(), 0);
-    // What is documented is what there is, by name.
+    // The documentation lists exactly the checks that exist, by name.
     let page =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/doctor.md");
     let page = std::fs::read_to_string(page).expect("the page");
@@ -58,7 +58,7 @@ fn people_get_a_table_and_programs_what_they_ask_for() {
     let done = site.run(&["doctor"]);
     let text = String::from_utf8(done.stdout).expect("text");
     assert!(text.starts_with("State "), "{text}");
-    assert!(!text.contains('\u{1b}'), "colours into a pipe: {text}");
+    assert!(!text.contains('\u{1b}'), "colours are written to a pipe: {text}");
     let done = site.run(&["doctor", "-o", "tsv", "--query", "[?id=='kernel'].state"]);
     let state = String::from_utf8(done.stdout).expect("text");
     assert!(STATES.contains(&state.trim()), "{state:?}");
@@ -71,12 +71,12 @@ fn a_server_that_runs_hangs_or_was_killed_is_seen_so() {
     for id in ["server", "certificate", "configuration", "state-directory"] {
         assert_eq!(state(&found, id), "ok", "{found:?}");
     }
-    // One that hangs is not waited for.
+    // A server that hangs is not waited for.
     let mut server = site.take_server();
     signal("-STOP", &server);
     let found = findings(&site.run(&["doctor", "-o", "json"]));
     assert_eq!(state(&found, "server"), "failure", "{found:?}");
-    server.kill().expect("it is there");
+    server.kill().expect("it exists");
     server.wait().expect("it was killed");
     let found = findings(&site.run(&["doctor", "-o", "json"]));
     assert_eq!(state(&found, "server"), "note", "{found:?}");
@@ -91,9 +91,9 @@ fn a_server_that_runs_hangs_or_was_killed_is_seen_so() {
     }
 }
 
-/// In a namespace of its own, where user namespaces are switched off: the machine's setting stays as it is.
+/// In a namespace of its own, where user namespaces are switched off: the machine's setting is not changed.
 #[test]
-fn who_insists_on_walls_fails_where_there_are_none() {
+fn required_isolation_fails_where_it_is_impossible() {
     let site = Site::empty();
     let original = site.command(&[]);
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" doctor -o json";
@@ -127,14 +127,16 @@ fn as_in(original: &Command, command: &mut Command) {
     }
 }
 
-/// Who is root becomes somebody else for this; who is not has been somebody else all along.
+/// Root becomes another user for this test; any other user already ran the other tests without privileges.
 #[test]
-fn somebody_else_is_told_too() {
+fn another_user_gets_a_report_too() {
     if !rustix::process::geteuid().is_root() {
-        return muster_testing::skip_or_fail("not root: the other tests were somebody else's");
+        return muster_testing::skip_or_fail(
+            "not root: the other tests already ran without privileges",
+        );
     }
     let site = Site::empty();
-    // A copy that others can reach, as they may not enter the folder that it was built in.
+    // A copy that other users can reach, because they may not enter the folder that it was built in.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(site.folder(), open).expect("ours");
     let copy = site.folder().join("muster");

@@ -1,4 +1,4 @@
-//! `--dry-run` of everything that changes something: it says what would be, and nothing is.
+//! `--dry-run` of every change: it prints what would happen, and changes nothing.
 
 use crate::support::{CLUSTER, Site};
 
@@ -25,7 +25,7 @@ fn whole_state(site: &Site) -> String {
     state
 }
 
-/// Whatever can be tried without doing it.
+/// Every change that has a dry run.
 const CHANGES: [&[&str]; 27] = [
     &["compute", "create", "-n", "new", "--max-instances", "3"],
     &["compute", "create", "-n", "cpu", "--max-instances", "3"],

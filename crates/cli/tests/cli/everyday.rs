@@ -1,5 +1,5 @@
-//! What people do every day: names in both forms, logs, lists by state, the account, jobs without a compute, and what they
-//! read when they ask for something that is not there.
+//! Everyday use: names in both forms, logs, lists by state, the account, jobs without a compute, and the messages about
+//! things that do not exist.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -146,16 +146,16 @@ fn a_node_has_one_name() {
     assert_eq!(nodes, serde_json::json!([name.trim()]));
 }
 
-/// Lines of a stream's talk until one has the words.
+/// Reads the messages of a stream until one contains the words.
 fn says(talk: &mut impl std::io::BufRead, words: &str) -> String {
     let mut line = String::new();
-    while talk.read_line(&mut line).expect("talk is text") > 0 {
+    while talk.read_line(&mut line).expect("messages are text") > 0 {
         if line.contains(words) {
             return line;
         }
         line.clear();
     }
-    panic!("it never said {words:?}");
+    panic!("it never printed {words:?}");
 }
 
 #[test]
@@ -283,11 +283,11 @@ fn a_server_says_how_another_shell_finds_it() {
     while !said.contains(")\"\n") {
         assert!(started.elapsed() < PATIENCE, "{said}");
         std::thread::sleep(Duration::from_millis(20));
-        said = std::fs::read_to_string(&file).expect("what it said");
+        said = std::fs::read_to_string(&file).expect("its output");
     }
     let (_, command) = said.split_once("eval \"$(").expect("a command");
-    let (command, _) = command.split_once(')').expect("all of it");
-    // As in a shell that has other programs, and is elsewhere.
+    let (command, _) = command.split_once(')').expect("the whole command");
+    // As in a shell with other programs, in another folder.
     let mut shell = std::process::Command::new("sh");
     let ran = shell.args(["-c", command]).env("PATH", "/usr/bin:/bin").current_dir("/").output();
     let ran = done(ran.expect("a shell"));

@@ -108,7 +108,7 @@ fn single_fields_of_a_cluster_are_set_added_and_removed() {
     assert_eq!(set["description"], "new");
     let removed = update(&["--remove", "tags.a"]);
     assert_eq!(removed["tags"], json!({"b": "2"}));
-    assert_eq!(removed["max_instances"], 7, "the rest stays");
+    assert_eq!(removed["max_instances"], 7, "the rest is kept");
     assert_eq!(update(&["--remove", "tags"])["tags"], json!(null));
     let added = update(&[
         "--set",

@@ -1,8 +1,8 @@
-//! A disk that somebody else has filled, or that became read-only: changes are refused at once and for good, what runs
-//! goes on and runs once, and a stop is heard.
+//! A disk that other programs have filled, or that became read-only: changes are refused at once and never carried out,
+//! running jobs continue and run once, and a stop is obeyed.
 //!
-//! Each test has a small disk to itself, in namespaces of its own: a tmpfs, or a file with ext4 in it that
-//! reserves nothing for root.
+//! Each test has a small disk to itself, in namespaces of its own: a tmpfs, or a file with ext4 in it that reserves
+//! nothing for root.
 
 use std::io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use crate::support::{Site, ends, run_apart, signal};
 
 /// Set for the run that has the small disk to itself.
 const INSIDE: &str = "MUSTER_FULL_DISK_INSIDE";
-/// The shortest that there is: a node that is not heard for longer would lose its job.
+/// The shortest lease that is possible: a node that does not report for longer would lose its job.
 const LEASE_S: &str = "6";
-/// Long enough for two leases and what the controller waits beyond them.
+/// Long enough for two leases and the time that the server waits beyond them.
 const OUTAGE: Duration = Duration::from_secs(15);
 
 pub enum Disk {
     Memory,
     Ext4,
-    /// The same with more room, for two nodes and what they leave.
+    /// The same with more space, for two nodes and their outputs.
     Large,
 }
 
@@ -63,10 +63,11 @@ pub fn started() -> Site {
     site
 }
 
-/// Takes all that is left of the disk, and of what the store has in reserve.
+/// Fills the rest of the disk, and the store's reserve.
 pub fn fill(site: &Site) -> PathBuf {
     let path = site.folder().join("ballast");
-    // The store uses its reserve as soon as it needs it, and tidies up when it is opened again: that is there to be filled.
+    // The store uses its reserve as soon as it needs it, and cleans up when it is opened again: that space must be
+    // filled, too.
     let mut refused = 0;
     for number in 1.. {
         fill_once(&path);
@@ -80,7 +81,7 @@ pub fn fill(site: &Site) -> PathBuf {
     path
 }
 
-/// Adds to this file until there is not a byte left.
+/// Appends to this file until not a byte is left.
 pub fn fill_once(path: &Path) {
     let mut file = std::fs::OpenOptions::new()
         .create(true)
@@ -96,7 +97,7 @@ fn submit(name: &str) -> [&str; 8] {
     ["job", "create", "--compute", "cpu", "--command", "true", "-n", name]
 }
 
-/// Tries to submit; returns what was said, and that was soon.
+/// Tries to submit; returns the message, and checks that it came soon.
 fn refused(site: &Site, name: &str) -> String {
     let began = Instant::now();
     let done = site.run(&submit(name));
@@ -139,7 +140,7 @@ fn what_runs_goes_on_and_what_is_refused_is_never_done() {
     assert_eq!(attempts.as_array().map(Vec::len), Some(1), "it ran once: {attempts}");
     assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"));
     let jobs = site.text(&["job", "list", "--query", "[].name", "-o", "tsv"]);
-    assert!(!jobs.contains("late"), "what was refused was done later: {jobs}");
+    assert!(!jobs.contains("late"), "a refused change was carried out later: {jobs}");
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn a_stop_is_heard_and_a_start_works_again() {
     assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"));
 }
 
-/// Starts a server that cannot become ready yet, and returns it when it has said why.
+/// Starts a server that cannot become ready yet, and returns it after it has reported why.
 fn start_waiting(site: &Site) -> (Child, impl BufRead + use<>) {
     let arguments =
         ["up", "--listen", "127.0.0.1:0", "--isolation", "sandbox", "--lease-seconds", LEASE_S];
@@ -186,12 +187,12 @@ fn a_start_on_a_full_disk_waits_for_space_and_hears_a_stop() {
     let mut server = site.take_server();
     signal("-TERM", &server);
     assert!(ends(&mut server), "it stops");
-    // What it gave back when it closed its files is taken as well.
+    // The space that it freed when it closed its files is filled as well.
     fill_once(&ballast);
 
     let (mut server, _) = start_waiting(&site);
     signal("-TERM", &server);
-    assert!(ends(&mut server), "it hears a stop while it waits");
+    assert!(ends(&mut server), "it obeys a stop while it waits");
     assert!(server.wait().expect("it ended").success());
 
     let (server, mut ready) = start_waiting(&site);
@@ -230,7 +231,7 @@ fn a_disk_that_became_read_only_can_be_read_and_left() {
     // The server cannot delete its nodes any more; they end with these namespaces.
 }
 
-/// The first process of the one node there is.
+/// The first process of the only node.
 fn the_node(site: &Site) -> (PathBuf, u32) {
     let nodes = nodes_in(&site.state().join("sandboxes"));
     let [node] = &nodes[..] else { panic!("one node: {nodes:?}") };
@@ -256,14 +257,14 @@ fn what_dead_nodes_leave_is_given_back_although_nothing_can_be_written() {
     let (node, init) = the_node(&site);
     assert!(node.join("disk").exists());
     kill(init);
-    // That is the space which the store needs to take note of its end.
-    wait_until("its disk is gone", || !node.join("disk").exists());
+    // This is the space that the store needs to record the node's end.
+    wait_until("its disk is deleted", || !node.join("disk").exists());
     wait_until("there is space again", || site.run(&submit("after")).code == 0);
     free(&ballast);
     let shown = |name| site.text(&["job", "show", "-n", name]);
     wait_until("it ends", || shown("after").contains("Completed"));
 
-    // A server that starts on a full disk frees the disks of nodes that died with the last one.
+    // A server that starts on a full disk frees the disks of nodes that died with the last server.
     let (node, init) = the_node(&site);
     site.kill();
     kill(init);
@@ -275,14 +276,14 @@ fn what_dead_nodes_leave_is_given_back_although_nothing_can_be_written() {
 }
 
 #[test]
-fn a_job_that_takes_all_it_can_hurts_nobody_else() {
-    if !is_inside("full_disk::a_job_that_takes_all_it_can_hurts_nobody_else", Disk::Large) {
+fn a_job_that_takes_all_it_can_does_not_affect_others() {
+    if !is_inside("full_disk::a_job_that_takes_all_it_can_does_not_affect_others", Disk::Large) {
         return;
     }
     let mut site = started();
     cluster(&site, "other", &["--size", "Standard_DS1_v2", "--min-instances", "1"]);
     ran(&site, "other", "warm", "true");
-    // What fills a disk in no time: space that is taken without a byte being written.
+    // What fills a disk in no time: space that is allocated without writing a byte.
     let greedy = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); fallocate -l 1900M a$i; \
                   fallocate -l 20M b$i; head -c 20M /dev/zero > c$i; done; echo took all; df . | tail -1; sleep 600";
     let create = ["job", "create", "--compute", "cpu", "--command", greedy, "-n", "greedy"];
@@ -290,7 +291,7 @@ fn a_job_that_takes_all_it_can_hurts_nobody_else() {
     let mut number = 0;
     wait_until("it ends", || {
         number += 1;
-        // Each is accepted and runs, whatever the other one does.
+        // Each is accepted and runs, whatever the other job does.
         let name = format!("tenant{number}");
         assert!(ran(&site, "other", &name, "head -c 1M /dev/zero > file; ls").contains("file"));
         site.text(&["job", "show", "-n", "greedy"]).contains("Failed")
@@ -318,7 +319,7 @@ fn nodes_wait_for_room_on_the_disk_and_say_so() {
     }
     let site = started();
     cluster(&site, "late", &["--size", "Standard_DS1_v2"]);
-    // The store has all the room that it needs, and a node has not.
+    // The store has all the space that it needs, but a node has not.
     let ballast = site.folder().join("ballast");
     let file = std::fs::File::create(&ballast).expect("there is space");
     let left = DiskSpace::of(site.folder()).expect("it is mounted").free_bytes;
@@ -329,13 +330,13 @@ fn nodes_wait_for_room_on_the_disk_and_say_so() {
     let create = ["job", "create", "--compute", "late", "--command", "true", "-n", "waits"];
     assert_eq!(site.run(&create).code, 0);
     let why = || site.text(&["why", "waits", "-o", "table"]);
-    wait_until("it says why", || why().contains("MiB are reserved for the server"));
+    wait_until("the reason is shown", || why().contains("MiB are reserved for the server"));
     assert!(why().contains("free some space"), "{}", why());
     free(&ballast);
     wait_until("it runs", || site.text(&["job", "show", "-n", "waits"]).contains("Completed"));
 }
 
-/// Takes all of the disk by a file that has no name, and that no process has open: it is on its way through a socket, or only
+/// Fills the disk with a file that has no name and that no process has open: it is in transit through a socket, or only
 /// mapped.
 const HIDE: &str = "HIDE=import ctypes, os, socket, sys, time
 fd, size = os.open('file', os.O_CREAT | os.O_RDWR), 0
@@ -382,7 +383,7 @@ fn a_job_that_hides_what_it_wrote_is_ended_and_its_neighbour_is_not() {
     let nodes = site.json(&["compute", "list-nodes", "-n", "two"]);
     assert_eq!(nodes.as_array().map(Vec::len), Some(1), "they shared one node: {nodes}");
     let ends = works(&site).into_iter().map(|work| work.join("end"));
-    ends.for_each(|end| std::fs::write(end, "").expect("its folder is there"));
+    ends.for_each(|end| std::fs::write(end, "").expect("its folder exists"));
     wait_until("it ends", || shown("neighbour").contains("Completed"));
 }
 
@@ -407,7 +408,7 @@ fn code_that_does_not_fit_on_the_disk_of_its_node_fails_its_job() {
     assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"), "on the same node");
 }
 
-/// A gigabyte of holes on a disk of half of one.
+/// A gigabyte of holes on a disk of half a gigabyte.
 #[test]
 fn a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes() {
     let test = "full_disk::a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes";
@@ -424,13 +425,13 @@ fn a_sparse_output_takes_no_more_than_it_has_and_keeps_its_holes() {
     let model = to.join("artifacts/outputs/model");
     let mut file = std::fs::File::open(&model).expect("it was kept");
     assert_eq!(file.metadata().expect("it is open").len(), (1 << 30) + 3);
-    file.seek(SeekFrom::End(-5)).expect("it is that long");
+    file.seek(SeekFrom::End(-5)).expect("the file is that long");
     let mut end = Vec::new();
     file.read_to_end(&mut end).expect("it can be read");
     assert_eq!(end, b"\0\0end");
     assert!(allocated(&to) < 16 << 20, "{} bytes", allocated(&to));
 
-    // What would take minutes to hash is refused at once, by its name.
+    // A file that would take minutes to hash is refused at once, with its name.
     let command = "for i in $(seq 41); do truncate -s 1900M outputs/$i; done";
     let create = ["job", "create", "--compute", "cpu", "--command", command, "-n", "huge"];
     assert_eq!(site.run(&create).code, 0);
@@ -460,7 +461,7 @@ fn a_job_finds_nothing_of_what_the_job_before_it_left() {
         let done = site.run(&create);
         assert_eq!(done.code, 0, "{}", done.stderr);
     };
-    // They end by themselves as soon as there is nothing left to take.
+    // They end by themselves as soon as there is no space left.
     let fills = [
         ("bytes", "head -c 1G /dev/zero > big; true"),
         (
@@ -504,8 +505,8 @@ except OSError as error:
 }
 
 #[test]
-fn a_job_that_goes_on_with_a_full_disk_is_ended_and_told() {
-    let test = "full_disk::a_job_that_goes_on_with_a_full_disk_is_ended_and_told";
+fn a_job_that_continues_with_a_full_disk_is_ended_with_the_reason() {
+    let test = "full_disk::a_job_that_continues_with_a_full_disk_is_ended_with_the_reason";
     if !is_inside(test, Disk::Large) {
         return;
     }
@@ -529,11 +530,11 @@ fn a_job_that_goes_on_with_a_full_disk_is_ended_and_told() {
     }
 }
 
-/// What files below it take on disk.
+/// The disk space of all files below a folder.
 fn allocated(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = std::fs::read_dir(folder).expect("a folder").flatten();
-    let taken = |entry: std::fs::DirEntry| match entry.metadata().expect("it is there") {
+    let taken = |entry: std::fs::DirEntry| match entry.metadata().expect("it exists") {
         about if about.is_dir() => allocated(&entry.path()),
         about => about.blocks() * 512,
     };

@@ -10,13 +10,13 @@ use crate::full_disk::{Disk, is_inside, started};
 use crate::support::Site;
 use crate::support::sandbox::{wait_until, works};
 
-/// Uploads files of this size, to two workspaces in turn, until one is refused, and returns why.
+/// Uploads files of this size, to two workspaces in turn, until one is refused, and returns the reason.
 fn upload_until_refused(site: &Site, bytes: usize) -> String {
     let path = site.folder().join("sent");
     for number in 1.. {
         let workspace = ["first", "second"][number % 2];
         let name = format!("{workspace}-{bytes}-{number}");
-        // No two are the same, and none has zeros, which would take no space.
+        // No two are the same, and none contains zeros, which would take no space.
         std::fs::write(&path, name.repeat(bytes / name.len())).expect("there is space");
         let create = ["data", "create", "-n", &name, "-v", "1", "-w", workspace, "-o", "none"];
         let file = ["--type", "uri_file", "--path", &path.display().to_string()];
@@ -26,10 +26,10 @@ fn upload_until_refused(site: &Site, bytes: usize) -> String {
         }
         assert!(number < 200, "the disk does not become full");
     }
-    unreachable!("it is refused some time")
+    unreachable!("an upload is refused at some point")
 }
 
-/// The job waited for space, and failed without its outputs.
+/// Regression test: the job waited for space, and failed without its outputs.
 #[test]
 fn uploads_of_others_leave_room_for_what_a_job_leaves() {
     let test = "full_ends::uploads_of_others_leave_room_for_what_a_job_leaves";
@@ -60,7 +60,7 @@ fn uploads_of_others_leave_room_for_what_a_job_leaves() {
     let words = "reserved for the server's store and the files of jobs; free some";
     let said = upload_until_refused(&site, 8 << 20);
     assert!(said.contains(words) && said.contains("bytes are free"), "{said}");
-    // The same for files that a job brings, and nothing of them is taken.
+    // The same for files that a job brings, and none of them are stored.
     let free = || DiskSpace::of(site.folder()).expect("it is mounted").free_bytes;
     let before = free();
     assert!(submit("late", &large).stderr.contains(words));
@@ -68,7 +68,7 @@ fn uploads_of_others_leave_room_for_what_a_job_leaves() {
     assert!(upload_until_refused(&site, 1 << 20).contains(words));
 
     let ends = works(&site).into_iter().map(|work| work.join("end"));
-    ends.for_each(|end| std::fs::write(end, "").expect("its folder is there"));
+    ends.for_each(|end| std::fs::write(end, "").expect("its folder exists"));
     wait_until("it ends", || shown().contains("Completed") || shown().contains("Failed"));
     assert!(shown().contains("Completed"), "{}", shown());
 
@@ -79,7 +79,7 @@ fn uploads_of_others_leave_room_for_what_a_job_leaves() {
     let sum = Command::new("sha256sum").stdin(model).output().expect("it runs").stdout;
     let said = site.run(&["job", "stream", "-n", "leaves"]).stdout;
     assert_eq!(said, [&sum[..], b"said at the end\n"].concat());
-    // Uploads are refused as before, and a job that brings nothing new is not.
+    // Uploads are still refused, but a job that brings nothing new is not.
     assert!(upload_until_refused(&site, 1 << 20).contains(words));
     assert!(submit("later", &large).stderr.contains(words));
     let again = submit("again", &small);
@@ -99,17 +99,18 @@ fn a_log_that_does_not_fit_ends_with_what_is_missing() {
     let shown = || site.text(&["job", "show", "-n", "says"]);
     wait_until("it runs", || shown().contains("Running"));
 
-    // The store has some of its part left, and nothing else has room.
+    // The store has some of its space left, but nothing else has any.
     let file = File::create(site.folder().join("ballast")).expect("there is space");
     let left = DiskSpace::of(site.folder()).expect("it is mounted").free_bytes;
     fallocate(&file, FallocateFlags::empty(), 0, left - (20 << 20)).expect("there is as much");
     let ends = works(&site).into_iter().map(|work| work.join("end"));
-    ends.for_each(|end| std::fs::write(end, "").expect("its folder is there"));
+    ends.for_each(|end| std::fs::write(end, "").expect("its folder exists"));
     wait_until("it ends", || !shown().contains("Running"));
     assert!(shown().contains("Completed"), "{}", shown());
     let log = String::from_utf8(site.run(&["job", "stream", "-n", "says"]).stdout).expect("text");
     assert!(log.starts_with("1\n2\n3\n"), "{log}");
-    let (kept, said) = log.split_once("\nmuster: the last ").expect("it says that it is cut");
+    let (kept, said) =
+        log.split_once("\nmuster: the last ").expect("the log says that it is incomplete");
     let missing = 108_894 - kept.len();
     assert!(kept.len() > 3_000, "{log}");
     assert!(said.starts_with(&format!("{missing} bytes of this log are missing: ")), "{said}");

@@ -1,5 +1,5 @@
 //! Every kind of write on a server that cannot write: refused at once with 503, `Retry-After` and the reason, and never
-//! done. The disks are those of `full_disk.rs`.
+//! carried out. The disks are those of `full_disk.rs`.
 
 mod table;
 
@@ -35,13 +35,13 @@ impl ApiResponse {
 
 impl Client {
     fn of(site: &Site) -> Client {
-        let ca = fs::read(site.state().join("pki/ca.pem")).expect("it is there");
+        let ca = fs::read(site.state().join("pki/ca.pem")).expect("it exists");
         let ca = reqwest::Certificate::from_pem_bundle(&ca).expect("a CA");
         let http = reqwest::Client::builder().tls_certs_only(ca).no_proxy().build();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let (http, runtime) = (http.expect("a client"), runtime.expect("a runtime"));
         let mut client = Client { http, runtime, base: site.url(), token: String::new() };
-        let key = fs::read_to_string(site.state().join("keys/owner.key")).expect("it is there");
+        let key = fs::read_to_string(site.state().join("keys/owner.key")).expect("it exists");
         let url = format!("{0}/msi/token?resource={0}", client.base);
         let asked = client.send(client.http.get(url).header("x-identity-header", key.trim()));
         client.token = asked.json()["access_token"].as_str().expect("a token").to_owned();
@@ -76,7 +76,7 @@ impl Client {
     }
 }
 
-/// What there is at a path, or above it: what a POST acts on.
+/// What exists at a path, or above it: what a POST acts on.
 fn look(client: &Client, row: &Row) -> (u16, bool) {
     let path = match row.method {
         "POST" => row.path.rsplit_once('/').map_or("", |(above, _)| above),
@@ -117,7 +117,7 @@ fn every_kind_of_write_is_refused_with_the_reason_and_never_done() {
             && said.retry_after.is_some() == (row.status == 503)
             && said.text.contains("disk is full")
             && began.elapsed() < Duration::from_secs(5);
-        // A store on its reserve takes what ends things; these two are wrong in themselves, and so write nothing.
+        // A store on its reserve accepts changes that end things; these two are invalid, and so write nothing.
         let ends = row.path.ends_with("/stop") || row.path.ends_with("/evict");
         let is_wrong_anyway = ends && !row.works && matches!(said.status, 400 | 404);
         if !is_refused && !is_wrong_anyway {
@@ -131,28 +131,28 @@ fn every_kind_of_write_is_refused_with_the_reason_and_never_done() {
     }
     blobs.are_refused(&client, &mut wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // Among them was its delete.
+    // One of the requests was its delete.
     let said = site.text(&["job", "stream", "-n", "before"]);
-    assert!(said.contains("there is space"), "the job is there, and its log is gone: {said}");
+    assert!(said.contains("there is space"), "the job exists, but its log was deleted: {said}");
     let kept = kept_lines(&site);
     free(&ballast);
 
-    // Once the store can write again, nothing of it was done.
+    // Once the store can write again, none of the changes has been made.
     wait_until("it writes again", || {
         client.call("PUT", &format!("{}y", at.group), &json!({ "location": "eastus" })).status < 300
     });
     for (row, before) in rows.iter().zip(before) {
-        assert_eq!(look(&client, row), before, "{} {} was done", row.method, row.path);
+        assert_eq!(look(&client, row), before, "{} {} was carried out", row.method, row.path);
     }
     blobs.are_as_before(&client);
-    assert!(site.text(&["job", "show", "-n", "long"]).contains("Running"), "nobody cancelled it");
-    // All of it was in order: now it works.
+    assert!(site.text(&["job", "show", "-n", "long"]).contains("Running"), "it was not cancelled");
+    // All requests were valid: now they work.
     for row in rows.iter().filter(|row| row.works) {
         let done = client.call(row.method, &row.path, &row.body);
         assert!((200..300).contains(&done.status), "{} {}: {done:?}", row.method, row.path);
     }
     wait_until("it ends", || site.text(&["job", "show", "-n", "long"]).contains("Canceled"));
-    // What the job said meanwhile came later, and whole.
+    // The job's output from that time arrived later, and complete.
     let said = site.run(&["job", "stream", "-n", "long"]).stdout;
     let said = String::from_utf8(said).expect("text");
     let numbers: Vec<u32> =
@@ -161,7 +161,7 @@ fn every_kind_of_write_is_refused_with_the_reason_and_never_done() {
     assert!(numbers.len() > kept && numbers == whole, "{said}");
 }
 
-/// How many lines of the job that counts the server has.
+/// How many lines of the counting job the server has.
 fn kept_lines(site: &Site) -> usize {
     let folders = fs::read_dir(site.state().join("logs")).expect("there are logs").flatten();
     let logs = folders.flat_map(|folder| fs::read_dir(folder.path()).expect("a folder").flatten());
@@ -169,7 +169,7 @@ fn kept_lines(site: &Site) -> usize {
     text.map(|text| text.lines().filter(|line| line.starts_with("line ")).count()).sum()
 }
 
-/// A container of blobs, and what opens it.
+/// A container of blobs, and the query that gives access to it.
 struct Blobs {
     container: String,
     sas: String,
@@ -201,7 +201,7 @@ impl Blobs {
     fn are_refused(&self, client: &Client, wrong: &mut Vec<String>) {
         let list = "<BlockList><Latest>QQ==</Latest></BlockList>";
         for (method, name, query, body, status) in [
-            // Clients would try for minutes to send bytes again if this were a 5xx.
+            // With a 5xx, clients would try to send the bytes again for minutes.
             ("PUT", "late", "", "late", 409),
             ("PUT", "late", "comp=block&blockid=QQ%3D%3D", "late", 409),
             ("PUT", "staged", "comp=blocklist", list, 503),
@@ -226,7 +226,7 @@ impl Blobs {
     }
 }
 
-/// The reserve is for this: whoever finds the disk full can make room, and stop what fills it.
+/// The reserve is for this: a user who finds the disk full can free space, and stop what fills it.
 #[test]
 fn on_a_full_disk_jobs_can_be_cancelled_and_blobs_deleted() {
     let test = "full_writes::on_a_full_disk_jobs_can_be_cancelled_and_blobs_deleted";
@@ -240,10 +240,10 @@ fn on_a_full_disk_jobs_can_be_cancelled_and_blobs_deleted() {
     wait_until("it runs", || site.text(&["job", "show", "-n", "long"]).contains("Running"));
     let at = places(&site, &client);
     let blobs = Blobs::of(&client, &at);
-    // Once, to the last byte: what is full then is the disk, and not yet the reserve.
+    // Once, to the last byte: then the disk is full, but not yet the reserve.
     let path = site.folder().join("ballast");
     fill_once(&path);
-    // The first may find the disk full; the store then takes the space that it has in reserve.
+    // The first may find the disk full; the store then uses its reserve.
     wait_until("a blob is deleted", || {
         client.blob("DELETE", &blobs.url("old", ""), "").status == 202
     });
@@ -253,7 +253,7 @@ fn on_a_full_disk_jobs_can_be_cancelled_and_blobs_deleted() {
     assert_eq!(client.blob("GET", &blobs.url("old", ""), "").status, 404);
 }
 
-/// What refusals and submits would write is not worth the reserve.
+/// Refusals and submissions must not use up the reserve.
 #[test]
 fn on_its_reserve_a_store_takes_only_what_ends_things() {
     let test = "full_writes::on_its_reserve_a_store_takes_only_what_ends_things";
@@ -285,7 +285,7 @@ fn on_its_reserve_a_store_takes_only_what_ends_things() {
         let bad = client.call("PUT", &format!("{}/computes/bad", at.workspace), &json!({}));
         match bad.status {
             400 => refused += 1,
-            // Nobody asks faster than they may.
+            // Stay below the rate limit.
             429 => std::thread::sleep(Duration::from_millis(100)),
             _ => panic!("{bad:?}"),
         }
@@ -304,10 +304,10 @@ fn on_its_reserve_a_store_takes_only_what_ends_things() {
     let cancelled =
         client.call("POST", &format!("{}/jobs/long/cancel", at.workspace), &Value::Null);
     assert!((200..300).contains(&cancelled.status), "{cancelled:?}");
-    // Only then may the other end: one that ends by itself before it hears of the cancel is Completed.
+    // Only then may the other end: a job that ends by itself before it is notified of the cancel is Completed.
     wait_until("the one is cancelled", || shown("long").contains("Canceled"));
     for work in works(&site) {
-        // The folder of the job that was cancelled may go at any time.
+        // The folder of the job that was cancelled may be deleted at any time.
         let _ = fs::write(work.join("end"), "");
     }
     wait_until("the other ends", || shown("ends").contains("Completed"));
@@ -317,7 +317,7 @@ fn on_its_reserve_a_store_takes_only_what_ends_things() {
         client.call("PUT", &format!("{}/jobs/after", at.workspace), &job).status < 300
     });
     let jobs = site.text(&["job", "list", "--query", "[].name", "-o", "tsv"]);
-    assert!(!jobs.contains("late"), "what was refused was done later: {jobs}");
+    assert!(!jobs.contains("late"), "a refused change was carried out later: {jobs}");
 }
 
 /// New work would use up what running jobs need to end.
@@ -346,12 +346,12 @@ fn on_its_reserve_a_store_starts_no_job_that_waits() {
     let status = site.text(&["status", "-o", "table"]);
     assert!(status.contains("disk is full") && status.contains("MiB"), "{status}");
     let why = site.text(&["why", "first", "-o", "table"]);
-    assert!(why.contains("disk is full"), "a job that runs is told as well: {why}");
+    assert!(why.contains("disk is full"), "the reason is shown for a running job as well: {why}");
 
     for work in works(&site) {
-        fs::write(work.join("end"), "").expect("its folder is there");
+        fs::write(work.join("end"), "").expect("its folder exists");
     }
-    wait_until("what runs ends", || shown("first").contains("Completed"));
+    wait_until("the running job ends", || shown("first").contains("Completed"));
     wait_until("the node has nothing to do", || {
         site.text(&["compute", "list-nodes", "-n", "one"]).contains("idle")
     });

@@ -1,10 +1,10 @@
-//! Jobs of several nodes and jobs whose node is taken away, on real sandboxed nodes.
+//! Jobs of several nodes and jobs whose node is evicted, on real sandboxed nodes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::support::sandbox::{cluster, processes, ran, sandboxed, wait_until, works};
 
-/// Each member listens on the meeting port; the first adds up what the others send it.
+/// Each member listens on the meeting port; the first adds up what the others send.
 const ADD_UP: &str = r#"exec python3 -c "
 import os, socket
 rank, size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
@@ -40,7 +40,7 @@ fn members_start_together_and_reach_each_other() {
     assert!(orders.iter().any(|all| text.contains(&format!("sum 42 of 2 {all}"))), "{text}");
     assert!(text.lines().any(|line| line == "AZUREML_NODE_COUNT 2"), "{text}");
 
-    // The one fails when the other is well under way.
+    // One member fails while the other is running.
     let seconds = format!("600.{}", std::process::id());
     let partner = ["sleep", seconds.as_str()];
     let one_fails = "if [ $NODE_RANK = 1 ]; then until test -e go; do sleep 0.05; done; exit 7; fi; \
@@ -50,20 +50,20 @@ fn members_start_together_and_reach_each_other() {
     assert_eq!(site.run(&[&gang[..], &["--instance-count", "2"]].concat()).code, 0);
     wait_until("its partner runs", || !processes(&partner).is_empty());
     for work in works(&site) {
-        std::fs::write(work.join("go"), "").expect("its folder is there");
+        std::fs::write(work.join("go"), "").expect("its folder exists");
     }
     let mut shown = String::new();
-    wait_until("all end with the one", || {
+    wait_until("all members end with the failed one", || {
         shown = site.text(&["job", "show", "-n", "broken"]);
         shown.contains("Failed")
     });
     assert!(shown.contains("exit code 7 on node") && shown.contains("(rank 1)"), "{shown}");
-    assert!(processes(&partner).is_empty(), "its partner lives");
+    assert!(processes(&partner).is_empty(), "its partner is still alive");
     assert!(ran(&site, "cpu", "after", "echo free again").contains("free again"));
 }
 
 #[test]
-fn a_job_whose_node_is_taken_away_is_told_and_runs_again() {
+fn a_job_whose_node_is_evicted_is_notified_and_runs_again() {
     let site = sandboxed();
     cluster(&site, "cpu", &["--size", "Standard_DS1_v2", "--tier", "low_priority"]);
     let trains = "echo attempt $MUSTER_ATTEMPT on $MUSTER_NODE; [ $MUSTER_ATTEMPT = 2 ] && exit 0; \
@@ -81,7 +81,7 @@ fn a_job_whose_node_is_taken_away_is_told_and_runs_again() {
     wait_until("it ends", || site.text(&["job", "show", "-n", "train"]).contains("Completed"));
     let log = site.text(&["job", "stream", "-n", "train"]);
     assert!(log.contains("attempt 2 on cpu-"), "{log}");
-    // Its first attempt was told until when it had time.
+    // Its first attempt was notified how long it had.
     let first = site.run(&["job", "stream", "-n", "train", "--attempt", "1"]);
     let first = String::from_utf8(first.stdout).expect("text");
     let deadline = first.lines().find_map(|line| line.strip_prefix("MUSTER_EVICTION_DEADLINE="));
@@ -93,7 +93,7 @@ fn a_job_whose_node_is_taken_away_is_told_and_runs_again() {
     let dedicated = ["compute", "create", "-n", "mine", "--min-instances", "1"];
     assert_eq!(site.run(&dedicated).code, 0);
     let refused = site.run(&["compute", "evict", "--cluster", "mine", "--node", "mine-1"]);
-    assert_ne!(refused.code, 0, "a dedicated node is not taken away");
+    assert_ne!(refused.code, 0, "a dedicated node is not evicted");
 }
 
 /// Takes 12 s: a rehearsal has a round every ten seconds.
@@ -112,14 +112,14 @@ fn a_rehearsal_goes_on_whatever_leaves() {
     let mut rehearsal = site.command(&evict);
     rehearsal.stderr(std::fs::File::create(&log).expect("io"));
     let mut rehearsal = rehearsal.spawn().expect("the binary runs");
-    wait_until("the nodes of two rounds went", || {
+    wait_until("the nodes of two rounds are evicted", || {
         let ended = rehearsal.try_wait().expect("a child of ours");
         assert!(ended.is_none(), "it ended with {ended:?}: {}", said());
         said().matches(" is evicted within 0 s").count() >= 4
     });
     rehearsal.kill().expect("it runs");
     rehearsal.wait().expect("it was killed");
-    wait_until("others came in their place", || {
+    wait_until("other nodes replace them", || {
         site.text(&["compute", "list-nodes", "-n", "cpu"]).matches("\"idle\"").count() == 2
     });
 }

@@ -1,8 +1,8 @@
-//! What people see: tables and errors, kept as files. `MUSTER_GOLDEN=write` writes them anew.
+//! What people see: tables and errors, stored as files. `MUSTER_GOLDEN=write` writes them again.
 
 use crate::support::{CLUSTER, Site};
 
-/// Each is run in this order against one server; its output is the file of its name.
+/// The commands run in this order against one server; the output of each is in the file of its name.
 const SEEN: [(&str, &[&str]); 46] = [
     ("compute-list-empty", &["compute", "list", "-o", "table"]),
     ("compute-create", &CLUSTER),
@@ -77,7 +77,7 @@ const SEEN: [(&str, &[&str]); 46] = [
     ("quota-missing", &["quota", "show", "-n", "TotalDedicatedCore", "-l", "eastus"]),
 ];
 
-/// Ids, keys, times and ports differ from run to run, and columns are as wide as they are.
+/// Ids, keys, times and ports differ from run to run, and so do the widths of columns.
 fn masked(text: &str) -> String {
     let masked: String = text.lines().map(|line| format!("{}\n", masked_line(line))).collect();
     if !masked.contains('<') {
@@ -148,5 +148,9 @@ fn tables_and_errors_are_as_they_were() {
             differ.push(format!("{name}: was\n{before}\nis\n{seen}"));
         }
     }
-    assert!(differ.is_empty(), "if it is meant so, MUSTER_GOLDEN=write\n{}", differ.join("\n"));
+    assert!(
+        differ.is_empty(),
+        "if this is intended, set MUSTER_GOLDEN=write\n{}",
+        differ.join("\n")
+    );
 }

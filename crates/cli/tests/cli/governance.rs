@@ -1,11 +1,11 @@
-//! Locks, resource groups and the activity log, asked for as az's users would.
+//! Locks, resource groups and the activity log, as users of az know them.
 
 use crate::support::{CLUSTER, Site};
 
 const WORKSPACES: &str = "Microsoft.MachineLearningServices/workspaces";
 const COMPUTES: &str = "Microsoft.MachineLearningServices/workspaces/computes";
 
-/// The command that a refusal advises, as a shell would take it apart.
+/// The command that a refusal suggests, split as a shell would.
 fn advised(talk: &str) -> Vec<String> {
     let (_, command) = talk.split_once("remove that lock first: muster ").expect("advice");
     let line = command.lines().next().expect("a line");
@@ -30,7 +30,7 @@ fn a_refusal_says_how_to_unlock_and_that_works() {
     assert_eq!(command[..3], ["lock", "delete", "--ids"]);
     assert_eq!(site.json(&["lock", "show", "--ids", command[3]])["name"], "keep");
     site.text(&command);
-    assert_eq!(site.run(&command).code, 3, "it is gone");
+    assert_eq!(site.run(&command).code, 3, "the lock is deleted");
     site.text(&["compute", "delete", "-n", "cpu", "--yes"]);
 }
 
@@ -42,7 +42,7 @@ fn locks_are_where_the_flags_say() {
         site.text(&[&["lock", "create", "-n", name, "-t", "ReadOnly"], more].concat());
     };
     lock("all", &[]);
-    // What is locked above cannot be locked away: locks themselves can still be made.
+    // A lock above does not prevent new locks below.
     lock("group", &["-g", "lab"]);
     lock("whole", &["-g", "lab", "--resource", "vision", "--resource-type", WORKSPACES]);
     let apart =
@@ -125,7 +125,7 @@ fn wrong_locks_are_refused_with_what_would_be_right() {
 }
 
 #[test]
-fn groups_come_change_and_go() {
+fn groups_are_created_changed_and_deleted() {
     let site = Site::start();
     let exists = |name: &str| site.json(&["group", "exists", "-n", name]);
     assert_eq!(exists("lab"), false);
@@ -151,7 +151,7 @@ fn groups_come_change_and_go() {
 }
 
 #[test]
-fn whoever_deletes_a_group_is_told_what_goes_with_it() {
+fn deleting_a_group_lists_what_is_deleted_with_it() {
     let site = Site::start();
     site.text(&["workspace", "create", "-n", "vision", "-g", "lab"]);
     site.text(&["compute", "create", "-n", "cpu", "-g", "lab", "-w", "vision"]);
@@ -254,7 +254,7 @@ fn a_changed_activity_log_is_noticed() {
     assert!(String::from_utf8_lossy(&broken.stdout).contains("\"broken_at\": 1"));
 }
 
-/// What Azure leaves at "resizing 0 → 0" without a word.
+/// A case in which Azure stays at "resizing 0 → 0" without any explanation.
 #[test]
 fn a_stuck_cluster_names_the_lock_and_moving_that_to_the_cluster_helps() {
     let site = Site::start();

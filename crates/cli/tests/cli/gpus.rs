@@ -1,5 +1,6 @@
-//! GPUs through the real binary, on a machine that seems to have four: in a mount namespace of this test's own, `/dev` has
-//! devices with their names. What is behind them does not matter: who sees and opens which is what is looked at.
+//! GPUs through the real binary, on a machine that seems to have four: in a mount namespace of this test, `/dev` has
+//! devices with their names. What is behind them does not matter: the test checks which processes see and open which
+//! device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -9,18 +10,18 @@ use crate::support::Site;
 use crate::support::sandbox::wait_until;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
-/// What leads out of a node needs a device that is not made here.
+/// Internet access needs a device that is not created here.
 const FLAGS: [&str; 3] = ["--isolation", "sandbox", "--egress=false"];
 /// Two GPUs.
 const SIZE: &str = "Standard_NC12s_v3";
-/// Says which devices of GPUs there are, which of all can be opened, and what programs are told.
+/// Prints which GPU devices there are, which of all can be opened, and what programs are told.
 const LOOK: &str = "ls /dev | grep nvidia | tr '\\n' ' '; \
                     for n in 0 1 2 3; do (: < /dev/nvidia$n) 2> /dev/null && printf 'opens%s ' $n; done; \
                     mknod /tmp/nvidia9 c 195 1 2> /dev/null && printf 'made '; \
                     echo \"cuda=$CUDA_VISIBLE_DEVICES\"";
 
-/// Gives this thread, and whatever it starts, a `/dev` of its own; nothing of the machine's changes. `false` if only root
-/// could.
+/// Gives this thread, and everything that it starts, a `/dev` of its own; the machine's is not changed. Returns `false`
+/// if this needs root.
 fn pretend_gpus() -> bool {
     if !rustix::process::geteuid().is_root() {
         muster_testing::skip_or_fail("not root: only root can make devices");
@@ -54,14 +55,14 @@ fn pretend_gpus() -> bool {
         mount(&format!("/dev/{name}"), &dir.path().join(name), "", libc::MS_BIND);
     }
     mount(dir.path().to_str().expect("text"), Path::new("/dev"), "", libc::MS_MOVE);
-    // Others on this machine run this test too, and their GPUs have the same numbers.
+    // Other users of this machine may run this test, too, and their GPUs have the same numbers.
     let claims = Path::new("/run/muster-claims");
     std::fs::create_dir_all(claims).expect("root may");
     mount("tmpfs", claims, "tmpfs", 0);
     true
 }
 
-/// The GPUs of each node, as the helper has written them down.
+/// The GPUs of each node, as the helper has recorded them.
 fn holdings(site: &Site) -> BTreeMap<String, Vec<u64>> {
     let folders = std::fs::read_dir(site.state().join("sandboxes")).expect("nodes").flatten();
     let place = |folder: std::fs::DirEntry| {
@@ -80,10 +81,10 @@ fn submit(site: &Site, name: &str, command: &str, more: &[&str]) {
     assert_eq!(done.code, 0, "{}", done.stderr);
 }
 
-/// What the job has written, as soon as there is a line of it.
+/// The output of the job, as soon as it has a line.
 fn said(site: &Site, job: &str) -> String {
     let mut text = String::new();
-    wait_until(&format!("{job} says something"), || {
+    wait_until(&format!("{job} prints something"), || {
         let folder = site.folder().join(format!("down-{job}"));
         let path = folder.to_str().expect("text");
         site.run(&["job", "download", "-n", job, "-p", path]);
@@ -111,7 +112,7 @@ fn nodes_and_jobs_have_gpus_of_their_own() {
     let made = site.run(&[&create[..], &["-d", "600"]].concat());
     assert_eq!((made.code, made.stderr.contains("no host has")), (0, false), "{}", made.stderr);
 
-    // Two nodes at once, each whole.
+    // Two nodes at once, each with whole GPUs.
     let wait = format!("{LOOK}; while :; do sleep 1; done");
     submit(&site, "a", &wait, &[]);
     submit(&site, "b", &wait, &[]);
@@ -127,20 +128,20 @@ fn nodes_and_jobs_have_gpus_of_their_own() {
     let all: BTreeSet<u64> = before.values().flatten().copied().collect();
     assert_eq!((before.len(), all), (2, (0..4).collect()), "{before:?}");
 
-    // They are still whose they were, and a third node gets none and says so.
+    // They still belong to the same nodes, and a third node gets none and says so.
     site.kill();
     site.start_with(&FLAGS);
     submit(&site, "c", LOOK, &[]);
     let c = said(&site, "c");
     assert!(opened(&c).is_empty() && c.contains("0 of the 2 GPUs"), "{c}");
-    assert!(c.contains("cuda=\n"), "no numbers for GPUs that are not there: {c}");
+    assert!(c.contains("cuda=\n"), "no numbers for GPUs that do not exist: {c}");
     let after = holdings(&site);
     for (node, gpus) in &before {
         assert_eq!(after.get(node), Some(gpus), "{after:?}");
     }
     assert_eq!(after.values().filter(|gpus| gpus.is_empty()).count(), 1, "{after:?}");
 
-    // What a node leaves is free again, and jobs that share a node do not share its GPUs.
+    // The GPUs of a deleted node are free again, and jobs that share a node do not share its GPUs.
     for job in ["a", "b"] {
         site.text(&["job", "cancel", "-n", job]);
     }
@@ -159,7 +160,7 @@ fn nodes_and_jobs_have_gpus_of_their_own() {
     assert!(opened(&f).is_empty() && !f.contains("nvidia") && f.contains("cuda=\n"), "{f}");
 }
 
-/// The ranges of users of a server's nodes.
+/// The UID ranges of a server's nodes.
 fn users(site: &Site) -> BTreeSet<u64> {
     let folders = std::fs::read_dir(site.state().join("sandboxes")).expect("nodes").flatten();
     let places = folders.filter_map(|folder| std::fs::read(folder.path().join("place")).ok());
@@ -185,7 +186,7 @@ fn nodes_of_two_servers_share_neither_gpus_nor_users() {
     assert!(opened(&a).is_disjoint(&opened(&b)), "{a}{b}");
     assert!(users(first).is_disjoint(&users(second)));
 
-    // A claim is its node's, not its server's.
+    // A claim belongs to its node, not to its server.
     let [first, second] = &mut sites;
     first.kill();
     let one_more = ["compute", "create", "-n", "more", "--size", SIZE, "--min-instances", "1"];

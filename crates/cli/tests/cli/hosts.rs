@@ -1,4 +1,4 @@
-//! Hosts through the real binary: what the server's own machine has, what waits for room, and tickets.
+//! Hosts through the real binary: the resources of the server's own machine, jobs that wait for room, and join tokens.
 
 use crate::support::Site;
 
@@ -27,7 +27,7 @@ fn the_machine_is_a_host_that_is_shown_closed_and_opened() {
 fn without_over_commit_a_node_that_is_too_large_waits_and_why_says_so() {
     let mut site = Site::empty();
     site.start_with(&["--over-commit=false", "--isolation", "none"]);
-    // No machine that runs tests has so much.
+    // No machine that runs tests has this much.
     let create = ["compute", "create", "-n", "huge", "--size", "Standard_M128s"];
     let made = site.run(&[&create[..], &["--max-instances", "1"]].concat());
     assert_eq!(made.code, 0, "{}", made.stderr);

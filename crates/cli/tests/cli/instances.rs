@@ -1,4 +1,4 @@
-//! Compute instances, beside clusters.
+//! Compute instances, next to clusters.
 
 use crate::support::{CLUSTER, Site};
 use serde_json::json;

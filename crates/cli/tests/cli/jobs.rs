@@ -43,7 +43,7 @@ fn a_job_is_submitted_streamed_and_shown() {
     assert_eq!(streamed.stdout, b"one\n\0\xffa b\nno newline");
     assert!(streamed.stderr.ends_with("first: Completed\n"), "{}", streamed.stderr);
     let again = site.run(&["job", "stream", "-n", "first"]);
-    assert_eq!(again.stdout, streamed.stdout, "an ended job's log is still there");
+    assert_eq!(again.stdout, streamed.stdout, "the log of an ended job is kept");
     assert_eq!(again.stderr, "first: Completed\n");
 
     let shown = settled(&site.text(&["job", "show", "-n", "first"]));
@@ -82,7 +82,7 @@ fn a_job_that_fails_ends_its_stream_with_1_and_the_reason() {
     );
     let jobs = site.json(&["job", "list"]);
     let name = jobs[0]["name"].as_str().expect("a name");
-    assert_eq!(name.split('_').count(), 3, "a made-up name: {name}");
+    assert_eq!(name.split('_').count(), 3, "a generated name: {name}");
     assert_eq!(jobs[0]["status"], "Failed");
     assert!(jobs[0]["failure"].as_str().expect("a reason").contains("exit code 7"));
 }
@@ -180,7 +180,7 @@ fn stream_begun(site: &Site, job: &str) -> (Child, String) {
     let mut stream = stream.expect("the binary starts");
     let mut first = Vec::new();
     let output = stream.stdout.as_mut().expect("piped");
-    // Byte by byte: what comes after the line stays in the pipe.
+    // Byte by byte, so that what follows the line is left in the pipe.
     while first.last() != Some(&b'\n') {
         let mut byte = [0];
         output.read_exact(&mut byte).expect("a line");

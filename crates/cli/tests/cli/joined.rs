@@ -1,4 +1,4 @@
-//! Machines that join: real processes, each machine in a network of its own.
+//! Joined hosts: real processes, each machine in a network of its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::support::machines::{Cut, Pair, to_all};
 use crate::support::sandbox::{cluster, ran, wait_until, works_in};
 use crate::support::{self, Site};
 
-/// A lease, what the controller waits beyond it, and a new node, on a busy machine.
+/// A lease, the time that the server waits beyond it, and a new node, on a busy machine.
 const LOST_WITHIN: Duration = Duration::from_secs(120);
 
-/// Says every tenth of a second that it lives; the first attempt never ends by itself.
+/// Prints every tenth of a second that it is alive; the first attempt never ends by itself.
 const BEATS: &str = "echo attempt $MUSTER_ATTEMPT; n=0; \
      while [ $MUSTER_ATTEMPT = 1 ] || [ $n -lt 20 ]; do date +%s%N | tee -a beats; sleep 0.1; n=$((n+1)); done";
 
-/// Looks at the beats of every attempt on every machine, until it is asked what it saw.
+/// Watches the beats of every attempt on every machine, until it is asked for the result.
 struct Watch {
     stop: Arc<AtomicBool>,
     watching: JoinHandle<BTreeMap<String, (u128, u128)>>,
@@ -42,14 +42,14 @@ impl Watch {
     /// The first and the last beat of each attempt, in the order of their epochs.
     fn end(self) -> Vec<(u128, u128)> {
         self.stop.store(true, Ordering::Relaxed);
-        self.watching.join().expect("it only looks").into_values().collect()
+        self.watching.join().expect("the watcher does not panic").into_values().collect()
     }
 }
 
 fn look(sandboxes: &Path, seen: &mut BTreeMap<String, (u128, u128)>) {
     for work in works_in(sandboxes) {
         let text = std::fs::read_to_string(work.join("beats")).unwrap_or_default();
-        // The last line can be half a line.
+        // The last line may be incomplete.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let beat = |line: &str| line.parse::<u128>().ok();
         let mut lines = whole.lines().filter_map(beat);
@@ -65,13 +65,13 @@ fn status(site: &Site, job: &str) -> String {
     shown["status"].as_str().expect("it has a status").to_owned()
 }
 
-/// What an attempt wrote, as the server has it.
+/// The output of an attempt, as the server has it.
 fn written(site: &Site, attempt: &str) -> String {
     let done = site.run(&["job", "stream", "-n", "beats", "--attempt", attempt]);
     String::from_utf8(done.stdout).expect("text")
 }
 
-/// All that the server has of all logs.
+/// The contents of all logs on the server.
 fn kept(site: &Site) -> String {
     let inside = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let jobs = inside(site.state().join("logs"));
@@ -87,7 +87,7 @@ fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A job that beats on the machine, and whoever watches it.
+/// A job that beats on the machine, and its watcher.
 fn beating(pair: &Pair) -> Watch {
     cluster(&pair.site, "cpu", &["--size", "Standard_DS1_v2"]);
     let job = ["job", "create", "--compute", "cpu", "--command", BEATS, "-n", "beats"];
@@ -99,11 +99,11 @@ fn beating(pair: &Pair) -> Watch {
     watch
 }
 
-/// Two attempts, one after the other, and one ending.
+/// Two attempts, one after the other, and one end.
 fn assert_one_after_the_other(pair: &Pair, watch: Watch) {
     waits("it ends", || status(&pair.site, "beats") == "Completed");
     let beats = watch.end();
-    assert_eq!(beats.len(), 2, "one was lost, and one more: {beats:?}");
+    assert_eq!(beats.len(), 2, "one attempt was lost, and another followed: {beats:?}");
     let [(_, lost), (again, _)] = beats[..] else { unreachable!("there are two") };
     assert!(lost < again, "the second began at {again}, before the first ended at {lost}");
     let log = pair.site.text(&["job", "stream", "-n", "beats"]);
@@ -129,7 +129,7 @@ fn a_machine_joins_with_a_token_that_is_good_once() {
     let key = std::fs::read_to_string(pair.machine.state().join("key")).expect("it has one");
     let list = pair.site.command(&["host", "list"]).env("MUSTER_API_KEY", key.trim()).output();
     let refused = support::done(list.expect("the binary runs"));
-    assert_eq!(refused.code, 1, "a host's key opens its exchange and nothing else");
+    assert_eq!(refused.code, 1, "a host's key is valid for its exchange and nothing else");
     assert!(refused.stderr.contains("does not accept the key"), "{}", refused.stderr);
 
     cluster(&pair.site, "cpu", &["--size", "Standard_DS1_v2"]);
@@ -137,14 +137,14 @@ fn a_machine_joins_with_a_token_that_is_good_once() {
     let nodes = pair.machine.nodes();
     assert!(said.contains(&format!("on {} as 1000", nodes[0])), "{said} {nodes:?}");
 
-    // The host agent goes and comes; the node stays.
+    // The host agent is restarted; the node is kept.
     pair.machine.stop();
     pair.machine.join(&pair.site, &[]);
     let said = ran(&pair.site, "cpu", "two", "echo on $MUSTER_NODE");
     assert!(said.contains(&format!("on {}", nodes[0])), "{said} {nodes:?}");
     assert_eq!(pair.machine.nodes(), nodes);
 
-    // And so it does when the server goes and comes.
+    // The node is also kept when the server is restarted.
     pair.site.kill();
     pair.serve();
     let said = ran(&pair.site, "cpu", "three", "echo on $MUSTER_NODE");
@@ -161,7 +161,7 @@ fn a_host_that_is_drained_is_empty_and_one_that_is_removed_ends() {
     assert_eq!(pair.site.run(&["host", "drain", "box"]).code, 0);
     wait_until("it is empty", || pair.machine.nodes().is_empty());
     ran(&pair.site, "cpu", "two", "true");
-    assert_eq!(pair.machine.nodes(), [""; 0], "new nodes are made elsewhere");
+    assert_eq!(pair.machine.nodes(), [""; 0], "new nodes are created elsewhere");
     assert_eq!(pair.site.run(&["host", "remove", "--yes", "box"]).code, 0);
     assert_eq!(pair.machine.ended(), 1);
     assert!(pair.machine.says("does not know this host any more"));
@@ -179,7 +179,7 @@ fn a_job_on_a_machine_that_dies_runs_again_and_never_twice_at_once() {
     assert_one_after_the_other(&pair, watch);
 }
 
-/// Takes 18 s: the lease of the node that was given up has to expire first.
+/// Takes 18 s: the lease of the lost node has to expire first.
 #[test]
 fn what_runs_on_a_host_that_is_given_up_goes_on_elsewhere() {
     let mut pair = Pair::joined();
@@ -187,13 +187,13 @@ fn what_runs_on_a_host_that_is_given_up_goes_on_elsewhere() {
     let removed = pair.site.run(&["host", "remove", "--force", "--yes", "box"]);
     assert_eq!(removed.code, 0, "{}", removed.stderr);
     assert_eq!(pair.machine.ended(), 1);
-    assert_eq!(pair.machine.nodes(), [""; 0], "it ends its nodes before it goes");
+    assert_eq!(pair.machine.nodes(), [""; 0], "it ends its nodes before it leaves");
     assert_one_after_the_other(&pair, watch);
     let listed = pair.site.text(&["host", "list", "-o", "tsv", "--query", "[].name"]);
     assert!(!listed.contains("box"), "{listed}");
 }
 
-/// The job on a machine that is not heard stops before it is given to another.
+/// The job on a machine that does not report stops before it is given to another machine.
 fn survives(cut: Cut) {
     let pair = Pair::joined();
     let watch = beating(&pair);
@@ -237,7 +237,7 @@ fn a_machine_that_was_paused_cannot_end_a_job_that_went_on_elsewhere() {
     let before = ["1", "2"].map(|attempt| written(&pair.site, attempt));
     assert!(before[0].starts_with("attempt 1\n1"), "{before:?}");
     to_all("-CONT", &paused);
-    // The job that was paused beats on until its agent has learned how late it is.
+    // The paused job beats on until its agent has learned how late it is.
     wait_until("the lost node is removed", || pair.machine.nodes().is_empty());
     let after = ["1", "2"].map(|attempt| written(&pair.site, attempt));
     assert_eq!(after, before, "nothing was added");
@@ -246,12 +246,12 @@ fn a_machine_that_was_paused_cannot_end_a_job_that_went_on_elsewhere() {
 
 #[test]
 fn a_node_that_dies_on_a_living_machine_is_not_waited_for() {
-    // With its lease it would be lost later than anybody waits here.
+    // If it had to wait for the lease, the node would be lost later than this test waits.
     let pair = Pair::joined_patiently();
     let watch = beating(&pair);
     let node = pair.machine.nodes().remove(0);
     to_all("-KILL", &[pair.machine.init_of(&node).expect("it runs")]);
-    wait_until("it is tried again", || {
+    wait_until("it has another attempt", || {
         let attempts = pair.site.json(&["job", "list-attempts", "-n", "beats"]);
         attempts.as_array().expect("a list").len() == 2 && status(&pair.site, "beats") == "Running"
     });
@@ -272,9 +272,9 @@ fn a_cordoned_machine_finishes_what_it_has_and_takes_nothing_new() {
     assert_eq!(pair.site.run(&["host", "cordon", "box"]).code, 0);
     cluster(&pair.site, "more", &["--size", "Standard_DS1_v2"]);
     ran(&pair.site, "more", "elsewhere", "true");
-    assert!(!is_used_by("more-"), "a new node was made there");
+    assert!(!is_used_by("more-"), "a new node was created there");
     assert_eq!(status(&pair.site, "long"), "Running", "it was not disturbed");
-    std::fs::write(pair.machine.work().join("go"), "").expect("its folder is there");
+    std::fs::write(pair.machine.work().join("go"), "").expect("its folder exists");
     wait_until("it ends", || status(&pair.site, "long") == "Completed");
     let attempts = pair.site.json(&["job", "list-attempts", "-n", "long"]);
     assert_eq!(attempts.as_array().expect("a list").len(), 1);
@@ -285,7 +285,7 @@ fn a_cordoned_machine_finishes_what_it_has_and_takes_nothing_new() {
     assert!(is_used_by("again-"), "it takes nodes again: {:?}", pair.machine.nodes());
 }
 
-/// Asks for a token as a job would, and then who it is.
+/// Requests a token as a job would, and then prints its identity.
 const WHO: &str = r#"python3 - <<'EOF'
 import json, os, urllib.error, urllib.request
 here = os.environ['MSI_ENDPOINT']
@@ -310,14 +310,14 @@ fn a_cluster_is_itself_on_a_joined_machine_too() {
     );
     cluster(&pair.site, "nobody", &["--size", "Standard_DS1_v2"]);
     let shown = pair.site.json(&["compute", "show", "-n", "somebody"]);
-    let id = shown["identity"]["principal_id"].as_str().expect("it is somebody").to_owned();
+    let id = shown["identity"]["principal_id"].as_str().expect("it has an identity").to_owned();
     let said = ran(&pair.site, "somebody", "who", WHO);
     assert!(said.contains("me:") && said.contains(&id), "{said} {id}");
     let said = ran(&pair.site, "nobody", "who-not", WHO);
     assert!(said.contains("Identity not found"), "{said}");
-    assert_eq!(pair.machine.nodes().len(), 2, "both were there");
+    assert_eq!(pair.machine.nodes().len(), 2, "both ran there");
 
-    // The machine itself speaks for its own nodes and for no others.
+    // The machine itself may act for its own nodes and for no others.
     let own = pair.machine.nodes().into_iter().find(|node| node.starts_with("somebody-"));
     assert_eq!(pair.site.run(&["host", "cordon", "box"]).code, 0);
     cluster(
@@ -329,8 +329,8 @@ fn a_cluster_is_itself_on_a_joined_machine_too() {
     assert!(!pair.machine.nodes().contains(&other), "it is on the server's machine");
     let key = std::fs::read_to_string(pair.machine.state().join("key")).expect("it has one");
     let call = |node: &str, key: &str| pair.calls_for(node, key.trim());
-    assert_eq!(call(&own.expect("it is there"), &key), "101");
-    assert_eq!(call(&other, &key), "403", "another machine has it");
+    assert_eq!(call(&own.expect("it exists"), &key), "101");
+    assert_eq!(call(&other, &key), "403", "the node is on another machine");
     assert_eq!(call("made-up", &key), "403");
     assert_eq!(call(&other, "mhk_wrong"), "401");
 }

@@ -1,9 +1,10 @@
-//! A hundred times kill −9 of whatever there is (the server, its helper, agents, jobs, nodes) while five hundred jobs come
-//! and go: none is lost, none runs twice at once, each ends as it should, and nothing is left on the machine.
+//! Kills every kind of process (the server, its helper, agents, jobs, nodes) a hundred times with SIGKILL, while five
+//! hundred jobs are submitted and run: none is lost, none runs twice at once, each ends as it should, and nothing is
+//! left on the machine.
 //!
-//! It runs in namespaces of its own, with a first process of its own, so that whatever is left in them afterwards was left by
-//! it: a process, a mount, a network, a cable. Who is hit is drawn from a seed, which is printed; `MUSTER_STORM_SEED` draws the same again. When it is hit is the
-//! machine's own chance.
+//! It runs in namespaces of its own, with a first process of its own, so that everything that is left in them
+//! afterwards was left by it: a process, a mount, a network, a cable. The victims are drawn from a seed, which is
+//! printed; `MUSTER_STORM_SEED` draws the same again. The moments depend on the machine's timing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt as _;
@@ -31,12 +32,12 @@ const SERVER: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--isolation", "sand
 struct Storm {
     site: Site,
     server: Mutex<Child>,
-    /// A part of the names of all that is made here, and of nothing else on the machine.
+    /// A part of the names of everything that is created here, and of nothing else on the machine.
     mark: String,
     kills: AtomicUsize,
     next_job: AtomicUsize,
     is_over: AtomicBool,
-    /// Jobs of which a process was killed: how they end is their own affair.
+    /// Jobs of which a process was killed: they may end in any way.
     hit: Mutex<BTreeSet<String>>,
 }
 
@@ -45,7 +46,7 @@ impl Storm {
         format!("{}-job-{number:03}", self.mark)
     }
 
-    /// They take up to 0.3 s, and every tenth fails on purpose. Every fifth takes longer and does not listen: if it is
+    /// Jobs take up to 0.3 s, and every tenth fails on purpose. Every fifth takes longer and ignores signals: if it is
     /// given to another node before its own has ended, both are seen.
     fn command(number: usize) -> String {
         let code = if number % 10 == 7 { 7 } else { 0 };
@@ -56,7 +57,7 @@ impl Storm {
         }
     }
 
-    /// Submits until nothing is left to submit. What was not acknowledged is submitted again.
+    /// Submits until everything is submitted. A submission that was not acknowledged is repeated.
     fn submit(&self) {
         let started = Instant::now();
         loop {
@@ -81,7 +82,7 @@ impl Storm {
         }
     }
 
-    /// Looks at all processes again and again: two epochs of a job that live at once are two runs at once.
+    /// Scans all processes again and again: two epochs of a job that are alive at once are two runs at once.
     fn watch(&self) -> Seen {
         let mut seen = Seen::default();
         while !self.is_over.load(Ordering::SeqCst) {
@@ -91,7 +92,8 @@ impl Storm {
             }
             for (job, marks) in now {
                 for (one, other) in marks.iter().flat_map(|a| marks.iter().map(move |b| (a, b))) {
-                    // A look takes its time: only who is there before and after the other is there with it.
+                    // A scan takes time: only a process that is seen before and after the other is alive at the same
+                    // time.
                     if one.epoch < other.epoch && one.lives() && other.lives() && one.lives() {
                         seen.twice.push(format!("{job}: {one:?} and {other:?}"));
                     }
@@ -111,7 +113,7 @@ impl Storm {
 }
 
 impl Drop for Storm {
-    /// A test that fails leaves nothing running either.
+    /// A failed test leaves nothing running either.
     fn drop(&mut self) {
         let server = self.server.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         if matches!(server.try_wait(), Ok(None)) {
@@ -122,7 +124,7 @@ impl Drop for Storm {
     }
 }
 
-/// Lets those who watch and submit go, also when the test fails.
+/// Stops the threads that watch and submit, also when the test fails.
 struct Calm<'a>(&'a AtomicBool);
 
 impl Drop for Calm<'_> {
@@ -137,11 +139,11 @@ struct Seen {
     epochs: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Kills one of a drawn kind; if there is none of that kind soon, another is drawn.
+/// Kills a process of a drawn kind; if there is none of that kind soon, another kind is drawn.
 fn strike(storm: &Storm, chance: &mut Chance) -> Victim {
     const SOON: Duration = Duration::from_millis(1500);
     let state = storm.site.state().display().to_string();
-    let mut server = storm.server.lock().expect("nobody panicked");
+    let mut server = storm.server.lock().expect("no thread panicked");
     loop {
         let victim = chance.victim();
         let started = Instant::now();
@@ -154,8 +156,8 @@ fn strike(storm: &Storm, chance: &mut Chance) -> Victim {
             }
             let found = victim.find(&storm.mark, &state);
             if let Some((pid, job)) = chance.one_of(&found).cloned() {
-                storm.hit.lock().expect("nobody panicked").extend(job);
-                // Now and then not the command itself, but what stands above it.
+                storm.hit.lock().expect("no thread panicked").extend(job);
+                // Now and then not the command itself, but the process above it.
                 let first = first_of_job(pid, &storm.mark).filter(|_| chance.below(3) == 0);
                 let pid = first.unwrap_or(pid);
                 let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("not 0");
@@ -225,15 +227,15 @@ fn a_hundred_kills_lose_no_job_and_leave_nothing() {
             }
             std::thread::sleep(Duration::from_millis(200));
         };
-        println!("all over after {:?}", started.elapsed());
+        println!("all jobs ended after {:?}", started.elapsed());
         drop(calm);
         assert!(all_submitted, "everything was acknowledged in the end");
-        (jobs, watch.join().expect("the watch looked"))
+        (jobs, watch.join().expect("the watcher does not panic"))
     });
     let names: BTreeSet<String> = (0..JOBS).map(|number| storm.job(number)).collect();
-    assert!(jobs.keys().eq(&names), "none is lost, none was made up");
+    assert!(jobs.keys().eq(&names), "no job is lost, and none is made up");
     assert_eq!(seen.twice, Vec::<String>::new(), "two runs of one job at once");
-    // Else it would have shown nothing.
+    // Otherwise it would have shown nothing.
     assert!(seen.epochs.len() > JOBS / 10, "only {} jobs were seen to run", seen.epochs.len());
     assert!(seen.epochs.values().any(|epochs| epochs.len() > 1), "no job was seen to run again");
     assert!(struck.len() == Victim::ALL.len(), "not all kinds were hit: {struck:?}");
@@ -251,13 +253,13 @@ fn a_hundred_kills_lose_no_job_and_leave_nothing() {
     assert_eq!(sockets_in(&storm.site.state()), Vec::<PathBuf>::new());
 }
 
-/// What of this machine a node takes, as far as these namespaces have it.
+/// The resources of this machine that a node uses, as far as they are in these namespaces.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
-    /// By name, and how many there are.
+    /// The processes by name, and how many there are.
     processes: BTreeMap<String, usize>,
     mounts: Vec<String>,
-    /// Those that anybody lives in.
+    /// The cgroups that have processes.
     networks: BTreeSet<PathBuf>,
     interfaces: BTreeSet<String>,
 }
@@ -267,15 +269,15 @@ impl Traces {
         let mut processes = BTreeMap::new();
         let mut networks = BTreeSet::new();
         for entry in std::fs::read_dir("/proc").expect("/proc is there").flatten() {
-            // A file that is gone is of a process that is.
+            // If the file does not exist any more, its process has ended.
             let Ok(name) = std::fs::read_to_string(entry.path().join("comm")) else { continue };
             if entry.file_name().to_string_lossy().parse::<u32>().is_ok() {
                 *processes.entry(name.trim_end().to_owned()).or_default() += 1;
                 networks.extend(std::fs::read_link(entry.path().join("ns/net")));
             }
         }
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it is there");
-        let interfaces = std::fs::read_to_string("/proc/self/net/dev").expect("it is there");
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it exists");
+        let interfaces = std::fs::read_to_string("/proc/self/net/dev").expect("it exists");
         let interfaces = interfaces.lines().filter_map(|line| line.split_once(':'));
         Traces {
             processes,
@@ -288,8 +290,8 @@ impl Traces {
 
 fn sockets_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("it is there").flatten() {
-        let kind = entry.file_type().expect("it is there");
+    for entry in std::fs::read_dir(folder).expect("it exists").flatten() {
+        let kind = entry.file_type().expect("it exists");
         if kind.is_dir() {
             found.append(&mut sockets_in(&entry.path()));
         } else if kind.is_socket() {
@@ -301,7 +303,7 @@ fn sockets_in(folder: &Path) -> Vec<PathBuf> {
 
 /// As the command says, unless it was hit itself or lost its node as often as a job may.
 fn check_ends(storm: &Storm, jobs: &BTreeMap<String, Value>) {
-    let hit = storm.hit.lock().expect("nobody panicked");
+    let hit = storm.hit.lock().expect("no thread panicked");
     for number in 0..JOBS {
         let name = storm.job(number);
         let job = &jobs[&name];
@@ -318,8 +320,8 @@ fn check_ends(storm: &Storm, jobs: &BTreeMap<String, Value>) {
     }
 }
 
-/// One attempt of each job is its last, none began before the one before it was over, and every moment of every node
-/// is on one line of the ledger.
+/// One attempt of each job is its last, none began before the previous one had ended, and every moment of every node is
+/// on one line of the ledger.
 fn check_books(storm: &Storm, jobs: &BTreeMap<String, Value>) {
     let database = storm.site.state().join("muster.db");
     let database = rusqlite::Connection::open(database).expect("it opens");
@@ -359,7 +361,7 @@ fn check_books(storm: &Storm, jobs: &BTreeMap<String, Value>) {
     assert_eq!(billed.parse(), Ok(spent), "{bill}");
 }
 
-/// The pool goes, and with it everything that its nodes had. Says which instance the server is.
+/// Deletes the cluster, and with it everything that its nodes had. Returns the instance of the server.
 fn delete(storm: &Storm) -> String {
     let state = storm.site.state().display().to_string();
     let helper = processes(&["helper", &state]);
@@ -371,7 +373,7 @@ fn delete(storm: &Storm) -> String {
     assert_eq!(delete.code, 0, "{}", delete.stderr);
     for folder in ["sandboxes", "relays"] {
         let left: Vec<_> =
-            std::fs::read_dir(storm.site.state().join(folder)).expect("it is there").collect();
+            std::fs::read_dir(storm.site.state().join(folder)).expect("it exists").collect();
         assert!(left.is_empty(), "{folder}: {left:?}");
     }
     assert_eq!(cgroups_of(&instance), Vec::<PathBuf>::new());
@@ -379,15 +381,15 @@ fn delete(storm: &Storm) -> String {
 }
 
 fn leave_nothing(storm: &Storm) {
-    let mut server = storm.server.lock().expect("nobody panicked");
+    let mut server = storm.server.lock().expect("no thread panicked");
     signal("-TERM", &server);
     assert!(ends(&mut server), "the server ends");
-    // A debug build checks at its end that its memory is what its rows say.
+    // A debug build checks at its end that its memory matches its rows.
     assert!(server.wait().expect("a child of ours").success());
     let started = Instant::now();
     while let Some(pid) = ours(&storm.site.state(), &storm.mark).first() {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
-        assert!(started.elapsed() < Duration::from_secs(10), "{pid} still lives: {line:?}");
+        assert!(started.elapsed() < Duration::from_secs(10), "{pid} is still alive: {line:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

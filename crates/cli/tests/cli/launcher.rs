@@ -1,4 +1,4 @@
-//! A server that root starts for somebody else: it has no privileges, and its nodes have all their walls.
+//! A server that root starts for another user: it has no privileges, and its nodes have complete sandboxes.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::Site;
 use crate::support::sandbox::{cluster, processes, ran, wait_until};
 
-/// Nobody's, on most machines: it needs no name.
+/// A UID that is unused on most machines; it needs no name.
 const USER: u32 = 12_345;
 
 fn is_root() -> bool {
@@ -28,10 +28,10 @@ fn serving(site: &Site) -> u32 {
 
 fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
-    assert!(status.expect("kill is there").success());
+    assert!(status.expect("kill is installed").success());
 }
 
-/// Everything in there, whosever it is.
+/// All entries of a folder, whatever their owner.
 fn all_below(folder: &Path) -> Vec<PathBuf> {
     let mut all = vec![folder.to_owned()];
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -45,10 +45,10 @@ fn all_below(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_server_of_roots_runs_as_somebody_else() {
+fn a_server_that_root_starts_runs_as_another_user() {
     if !is_root() {
         return muster_testing::skip_or_fail(
-            "not root: only root can start a server for somebody else",
+            "not root: only root can start a server for another user",
         );
     }
     let mut site = Site::empty_of(USER);
@@ -61,14 +61,14 @@ fn a_server_of_roots_runs_as_somebody_else() {
         assert_eq!(field(server, kind), "0000000000000000", "{kind}");
     }
     let socket = PathBuf::from(format!("/run/muster-helper-{launcher}.sock"));
-    let door = std::fs::metadata(&socket).expect("the keeper listens");
+    let door = std::fs::metadata(&socket).expect("the launcher listens");
     assert_eq!((door.uid(), door.permissions().mode() & 0o777), (USER, 0o600));
 
-    // Root makes the sandboxes, so users and limits are there too.
+    // Root creates the sandboxes, so users and limits are available, too.
     cluster(&site, "cpu", &["--min-instances", "1"]);
     let before = ran(&site, "cpu", "before", "hostname");
     for path in all_below(&site.state()) {
-        let owner = std::fs::symlink_metadata(&path).expect("it is there").uid();
+        let owner = std::fs::symlink_metadata(&path).expect("it exists").uid();
         assert_eq!(owner, USER, "{}", path.display());
     }
 
@@ -83,10 +83,10 @@ fn a_server_of_roots_runs_as_somebody_else() {
     let mut words = line.split('\0').skip_while(|word| *word != "--nodes");
     let nodes = PathBuf::from(words.nth(1).expect("it has a folder"));
     kill(helper);
-    // Only making and removing nodes needs one.
+    // A helper is needed only to create and delete nodes.
     assert_eq!(site.run(&["compute", "update", "-n", "cpu", "--min-instances", "2"]).code, 0);
     wait_until("a second node", || std::fs::read_dir(&nodes).is_ok_and(|all| all.count() == 2));
-    assert_eq!(helpers().len(), 1, "another one");
+    assert_eq!(helpers().len(), 1, "there is still one helper");
 
     kill(server);
     let mut ended = site.take_server();
@@ -98,14 +98,14 @@ fn a_server_of_roots_runs_as_somebody_else() {
         (0..2).map(|n| ran(&site, "cpu", &format!("after-{n}"), command)).collect();
     assert!(after.contains(&before), "a node of before: {after:?}, {before}");
 
-    // Whoever kills the keeper means the server.
+    // Killing the launcher also stops the server.
     let (server, left) = (serving(&site), format!("/run/muster-helper-{}.sock", site.server_pid()));
     site.kill();
     wait_until("the server leaves", || !Path::new(&format!("/proc/{server}")).exists());
     site.start_with(&flags);
-    assert!(!Path::new(&left).exists(), "what a killed keeper left is gone with the next start");
+    assert!(!Path::new(&left).exists(), "the next start deletes what a killed launcher left");
     assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
-    assert_eq!(std::fs::read_dir(&nodes).expect("it is there").count(), 0);
+    assert_eq!(std::fs::read_dir(&nodes).expect("it exists").count(), 0);
     std::fs::remove_dir_all(nodes.parent().expect("ours")).expect("nothing runs there");
 }
 
@@ -113,7 +113,7 @@ fn a_server_of_roots_runs_as_somebody_else() {
 fn the_state_directory_must_be_the_servers_own() {
     if !is_root() {
         return muster_testing::skip_or_fail(
-            "not root: only root can start a server for somebody else",
+            "not root: only root can start a server for another user",
         );
     }
     let site = Site::empty();

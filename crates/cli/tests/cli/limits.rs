@@ -1,4 +1,4 @@
-//! Why things wait, and that the command which is printed with a reason lifts it.
+//! Why things wait, and that the command in a reason lifts it.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ const FAMILY: &str = "standardDSv2Family";
 
 /// Runs a command as a person would paste it.
 fn paste(site: &Site, command: &str) {
-    let arguments = command.strip_prefix("muster ").expect("a command of ours");
+    let arguments = command.strip_prefix("muster ").expect("the command is muster's");
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec \"$0\" {arguments}"), env!("CARGO_BIN_EXE_muster")]);
     let shell = shell.env("MUSTER_STATE_DIR", site.state()).env("MUSTER_CONFIG_DIR", site.config());
@@ -56,7 +56,7 @@ fn a_job_says_why_it_waits_and_the_command_lifts_it() {
     let of_cluster = site.json(&["why", "cpu", "-o", "json"]);
     assert_eq!(
         of_cluster["value"][0], reason,
-        "what keeps the first job waiting keeps the pool small"
+        "the reason of the first job is also why the cluster is small"
     );
 
     paste(&site, text(&reason["command"]));
@@ -95,7 +95,7 @@ fn a_submit_says_whether_the_job_suits_low_priority() {
     assert!(suits.starts_with("does not suit low priority"), "{suits}");
     let (said, suits) = submit("dedicated", "cpu", &["--checkpoint", "state"]);
     assert!(!said.contains("note: "), "{said}");
-    assert!(suits.starts_with("suits low priority: "), "whoever pays for dedicated nodes: {suits}");
+    assert!(suits.starts_with("suits low priority: "), "also on dedicated nodes: {suits}");
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn a_timeline_shows_the_phase_that_failed() {
 #[test]
 fn what_does_not_exist_has_no_reasons() {
     let site = Site::start();
-    let nobody = site.run(&["why", "nobody"]);
-    assert_eq!((nobody.code, nobody.stdout.len()), (3, 0));
-    assert!(nobody.stderr.contains("no job or cluster 'nobody'"), "{}", nobody.stderr);
-    assert!(nobody.stderr.contains("hint: `muster job list"), "{}", nobody.stderr);
+    let unknown = site.run(&["why", "nobody"]);
+    assert_eq!((unknown.code, unknown.stdout.len()), (3, 0));
+    assert!(unknown.stderr.contains("no job or cluster 'nobody'"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("hint: `muster job list"), "{}", unknown.stderr);
     assert_eq!(site.run(&["why", "nobody", "--job"]).code, 3);
     assert_eq!(site.run(&["why", "nobody", "--compute"]).code, 3);
 }
@@ -154,7 +154,7 @@ fn a_misspelt_name_gets_the_one_that_was_meant() {
     }
     let other = site.run(&["compute", "show", "-n", "zebra"]);
     assert!(!other.stderr.contains("did you mean"), "{}", other.stderr);
-    // A refusal for another reason does not doubt the name.
+    // A refusal for another reason does not suggest another name.
     let refused = site.run(&[&job[..], &["cpu-cluster", "--cpus", "64"]].concat());
     assert_eq!(refused.code, 2);
     assert!(!refused.stderr.contains("did you mean"), "{}", refused.stderr);
@@ -194,15 +194,15 @@ fn a_quota_refuses_clusters_and_holds_jobs_until_it_is_raised() {
     assert!(refused.stderr.contains("\nerror: (QuotaExceeded) "), "{}", refused.stderr);
     assert!(refused.stderr.contains("muster quota update --location"), "{}", refused.stderr);
 
-    assert_eq!(limit("none")["limit"], 100_000, "the default counts again");
+    assert_eq!(limit("none")["limit"], 100_000, "the default applies again");
     site.text(&CLUSTER);
-    assert_eq!(limit("4")["reserved"], 8, "clusters that are there stay");
+    assert_eq!(limit("4")["reserved"], 8, "existing clusters are kept");
     submit(&site, "first", "1");
     site.wait_for_job("first", |job| job["status"] == "Running");
     submit(&site, "second", "1");
     let reason = first_reason(&site, "second", "QuotaReached");
     assert_eq!((&reason["value"], &reason["needed"]), (&4.into(), &8.into()));
-    // Whoever lists jobs, or shows one, has the code of each reason.
+    // Lists of jobs, and single jobs, show the code of each reason.
     let jobs = site.json(&["job", "list"]);
     let second = jobs.as_array().and_then(|jobs| jobs.iter().find(|job| job["name"] == "second"));
     assert_eq!(second.expect("it is listed")["wait_codes"][0], "QuotaReached", "{jobs}");

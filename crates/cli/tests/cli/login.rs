@@ -1,4 +1,4 @@
-//! Who later commands act as: `muster login`, `muster logout`, and what they leave on disk.
+//! The identity of later commands: `muster login`, `muster logout`, and what they leave on disk.
 
 use std::fs;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ fn url(site: &Site) -> String {
     connection["url"].as_str().expect("an address").to_owned()
 }
 
-/// As on another machine, where nothing is known of the state directory.
+/// As on another machine, where the state directory is unknown.
 fn elsewhere(site: &Site, arguments: &[&str]) -> Command {
     let mut command = site.command(arguments);
     command.env_remove("MUSTER_STATE_DIR").env("HOME", site.folder());
@@ -57,16 +57,19 @@ fn a_service_principal_logs_in_once_and_is_known_until_logout() {
     }
     assert!(!said.stderr.contains(&key), "{}", said.stderr);
     let file = site.config().join("login.json");
-    assert_eq!(fs::metadata(&file).expect("it was made").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&file).expect("the file was created").permissions().mode() & 0o777,
+        0o600
+    );
 
     let whoami = ["whoami", "-o", "json"];
     let found = run(elsewhere(&site, &whoami));
     assert_eq!(name_of(&found), "robot");
     let found: Value = serde_json::from_slice(&found.stdout).expect("JSON");
     assert_eq!(found["key_source"], file.display().to_string());
-    // With the state directory it is the same server, so the same user.
+    // With the state directory it is the same server, so it is the same user.
     assert_eq!(name_of(&site.run(&whoami)), "robot");
-    // Somebody's own key goes before it.
+    // A key in the environment takes precedence.
     let owner = fs::read_to_string(site.state().join("keys/owner.key")).expect("a key");
     let mut command = elsewhere(&site, &whoami);
     command.env("MUSTER_API_KEY", owner.trim_end());
@@ -85,7 +88,7 @@ fn the_key_at_hand_is_kept_with_identity() {
     let site = site();
     assert_eq!(site.run(&["login", "--identity"]).code, 0);
     assert_eq!(name_of(&run(elsewhere(&site, &["whoami", "-o", "json"]))), "owner");
-    // Whoever has logged in gets the public CAs too, and no directory of the server's.
+    // After a login, the bundle also has the public CAs, but no directory of the server.
     let variables = run(elsewhere(&site, &["env", "--shell", "json"]));
     let variables: Value = serde_json::from_slice(&variables.stdout).expect("JSON");
     assert_eq!(variables["MUSTER_URL"], url(&site));
@@ -134,7 +137,7 @@ fn a_secret_comes_from_standard_input_too() {
     assert_eq!(site.json(&["whoami", "-o", "json"])["name"], "robot");
 }
 
-/// The key goes to the server that it was checked with, and nowhere else.
+/// The key is sent to the server that it was verified with, and to no other.
 #[test]
 fn a_login_does_not_follow_to_another_server() {
     let (site, other) = (site(), site());
@@ -156,9 +159,9 @@ fn a_login_does_not_follow_to_another_server() {
     site.text(&["logout"]);
 }
 
-/// The lines that `muster user create` says, done in a shell of another machine.
+/// Runs the lines that `muster user create` prints in a shell of another machine.
 #[test]
-fn whoever_is_made_logs_in_with_the_lines_that_were_said() {
+fn a_new_user_logs_in_with_the_printed_lines() {
     let site = site();
     fs::copy(site.state().join("pki/ca.pem"), site.folder().join("ca.pem")).expect("a copy");
     let folder = std::path::Path::new(env!("CARGO_BIN_EXE_muster")).parent().expect("a folder");
@@ -191,7 +194,7 @@ fn whoever_is_made_logs_in_with_the_lines_that_were_said() {
                 .replace("KEY=KEY", &format!("KEY={key}"))
                 .replace("-p KEY", &format!("-p {key}")),
         ]);
-        // Each has a place of their own for a login.
+        // Each has its own place for a login.
         shell
             .current_dir(site.folder())
             .env("PATH", &path)

@@ -1,5 +1,5 @@
-//! The real binary against real servers, one module for each subject. They are one program, because linking a
-//! program for each file takes minutes.
+//! The real binary against real servers, one module for each subject. They are one program, because linking a program
+//! for each file takes minutes.
 
 mod access;
 mod backups;

@@ -1,6 +1,8 @@
-//! What machines of a cloud tell whoever is on them, at 169.254.169.254: no job gets there, also not on a node with a way out.
+//! The metadata service of a cloud's machines, at 169.254.169.254: no job reaches it, even on a node with internet
+//! access.
 //!
-//! It runs in a network of its own, which has that address, and another one to which the way out leads.
+//! The test runs in a network of its own, which has that address, and another one that nodes with internet access can
+//! reach.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -11,7 +13,7 @@ use crate::support::{Site, run_apart};
 /// Set for the run that is alone in its namespaces.
 const INSIDE: &str = "MUSTER_METADATA_INSIDE";
 const METADATA: &str = "169.254.169.254";
-/// For documentation, and so nobody's.
+/// An address for documentation, which is never in use.
 const OUTSIDE: &str = "198.51.100.7";
 
 #[test]
@@ -22,7 +24,7 @@ fn no_job_asks_a_cloud_about_its_machine() {
         );
     }
     if Command::new("slirp4netns").arg("--version").output().is_err() {
-        return muster_testing::skip_or_fail("no slirp4netns, and so no node with a way out");
+        return muster_testing::skip_or_fail("no slirp4netns, so nodes have no internet access");
     }
     if std::env::var_os(INSIDE).is_none() {
         let setup = format!(
@@ -32,9 +34,9 @@ fn no_job_asks_a_cloud_about_its_machine() {
         return run_apart(test, &setup, INSIDE);
     }
     let doors = [METADATA, OUTSIDE].map(|address| TcpListener::bind((address, 80)));
-    let _doors = doors.map(|door| door.expect("nobody else is here"));
+    let _doors = doors.map(|door| door.expect("the port is free"));
     for address in [METADATA, OUTSIDE] {
-        TcpStream::connect((address, 80)).expect("it is in reach of the machine");
+        TcpStream::connect((address, 80)).expect("the machine itself can reach it");
     }
     let call = |address: &str| {
         format!("timeout 5 bash -c 'exec 3<>/dev/tcp/{address}/80' 2>/dev/null && echo {address}; ")

@@ -1,10 +1,10 @@
-//! A state directory belongs to `muster up` or to `muster serve`, and keeps to it.
+//! A state directory belongs to `muster up` or to `muster serve`, and cannot be switched.
 
 use std::fs;
 
 use crate::support::{Site, ends, signal};
 
-/// Stops the server in the way that keeps the directory whole.
+/// Stops the server properly.
 fn stop(site: &mut Site) {
     let mut server = site.take_server();
     signal("-TERM", &server);
@@ -26,9 +26,9 @@ fn the_other_command_refuses_it_unless_it_is_told_to_change_it() {
     let said = refused(&site, "up");
     let again = format!("start it with: muster serve --state-dir {}", site.state().display());
     assert!(said.contains(&again) && said.contains("--change-mode"), "{said}");
-    // Nothing was changed: it is still one of the same command.
+    // Nothing was changed: the directory still belongs to the same command.
     site.start_as("serve");
-    // What does not find a server names the command that starts it.
+    // A command that finds no server names the command that starts it.
     let mut server = site.take_server();
     server.kill().expect("it runs");
     server.wait().expect("it was killed");
@@ -46,7 +46,7 @@ fn a_directory_of_before_belongs_to_whichever_opens_it_first() {
     let mut site = Site::empty();
     site.up();
     stop(&mut site);
-    fs::remove_file(site.state().join("mode")).expect("it is noted there");
+    fs::remove_file(site.state().join("mode")).expect("the mode is recorded there");
     site.start_as("serve");
     stop(&mut site);
     assert!(refused(&site, "up").contains("muster serve"));

@@ -1,9 +1,9 @@
-//! Debian's Open MPI on two sandboxed nodes, over their own network. There is no ssh on them: a member that waits
-//! for commands takes its place.
+//! Debian's Open MPI on two sandboxed nodes, over their own network. The nodes have no ssh: a member that waits for
+//! commands takes its place.
 
 use crate::support::sandbox::{cluster, sandboxed};
 
-/// Every member compiles; the first one starts `mpirun`, which reaches the others by `reach.py`.
+/// Every member compiles; the first one starts `mpirun`, which reaches the others through `reach.py`.
 const COMMAND: &str = r#"
 set -e
 printf %s "$HELLO" > hello.c

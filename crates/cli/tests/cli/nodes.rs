@@ -1,4 +1,4 @@
-//! Sandboxed nodes, made by a real server: their own address, limits and end.
+//! Sandboxed nodes that a real server creates: their own address, limits and end.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,11 +34,11 @@ fn a_node_is_a_place_of_its_own_and_leaves_nothing() {
     assert_eq!(delete.code, 0, "{}", delete.stderr);
     for folder in ["sandboxes", "relays"] {
         let left: Vec<_> =
-            std::fs::read_dir(site.state().join(folder)).expect("it is there").collect();
+            std::fs::read_dir(site.state().join(folder)).expect("it exists").collect();
         assert!(left.is_empty(), "{folder}: {left:?}");
     }
     // A node's first process has the helper's own command line.
-    assert_eq!(processes(&["helper", &state]).len(), 2, "of the nodes nothing runs");
+    assert_eq!(processes(&["helper", &state]).len(), 2, "nothing of the nodes is running");
     assert_eq!(cgroups_of(&instance), Vec::<std::path::PathBuf>::new());
 }
 
@@ -47,7 +47,7 @@ fn nodes_of_a_cluster_see_each_other_and_no_others() {
     let site = sandboxed();
     cluster(&site, "one", &["--min-instances", "2"]);
     cluster(&site, "two", &["--min-instances", "1"]);
-    // The server of the machine listens on its loopback, and that is another one in here but for the relay.
+    // The server listens on the machine's loopback, which is not the node's: only the relay leads there.
     let machine = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = machine.local_addr().expect("it listens").port();
     let listen = "exec python3 -m http.server 8765 --bind 0.0.0.0";
@@ -57,7 +57,7 @@ fn nodes_of_a_cluster_see_each_other_and_no_others() {
     let call = |address: &str, port: u16| {
         format!("timeout 2 bash -c 'exec 3<>/dev/tcp/{address}/{port}' && echo reached {address}")
     };
-    // Either node of the cluster may have the listening one.
+    // Either node of the cluster may have the listening job.
     let near = format!(
         "for i in $(seq 50); do {}; {}; sleep 0.1; done 2>/dev/null | head -1; true",
         call("100.64.0.2", 8765),
@@ -90,7 +90,7 @@ fn nodes_outlive_the_server_and_its_helper() {
     assert_eq!(ran(&site, "cpu", "after", "hostname"), before, "the same node");
 
     let state = site.state().display().to_string();
-    // Of a node's first process the command line is the helper's, and its parent is the helper or nobody.
+    // A node's first process has the helper's command line, and its parent is the helper or no process.
     let server = site.server_pid();
     let is_child = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -109,7 +109,7 @@ fn nodes_outlive_the_server_and_its_helper() {
     assert_eq!(site.run(&["compute", "delete", "-n", "cpu", "--yes"]).code, 0);
 }
 
-/// The namespaces of a process and, as the machine sees them, its users: the first, and how many.
+/// The namespaces of a process and its users as the machine sees them: the first one, and how many.
 fn walls_of(pid: &str) -> (Vec<PathBuf>, (u64, u64)) {
     let kinds = ["pid", "mnt", "uts", "ipc", "user", "net"];
     let namespaces = kinds.map(|kind| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")));
@@ -120,9 +120,9 @@ fn walls_of(pid: &str) -> (Vec<PathBuf>, (u64, u64)) {
 }
 
 #[test]
-fn no_two_nodes_and_no_two_jobs_share_a_wall() {
+fn no_two_nodes_and_no_two_jobs_share_a_namespace() {
     if !rustix::process::geteuid().is_root() {
-        return muster_testing::skip_or_fail("not root: there are no ranges of users");
+        return muster_testing::skip_or_fail("not root: there are no UID ranges");
     }
     let site = sandboxed();
     cluster(&site, "cpu", &["--min-instances", "2", "--size", "Standard_DS1_v2"]);
@@ -152,7 +152,7 @@ fn no_two_nodes_and_no_two_jobs_share_a_wall() {
         let different: BTreeSet<_> = all.iter().map(|(namespaces, _)| &namespaces[kind]).collect();
         assert_eq!(different.len(), all.len(), "{different:?}");
     }
-    // The network is the node's: one for each, and each job in another.
+    // Each node has a network, and each job another one.
     let networks = |sandbox: &[(Vec<PathBuf>, (u64, u64))]| -> BTreeSet<PathBuf> {
         sandbox.iter().map(|(namespaces, _)| namespaces[5].clone()).collect()
     };
@@ -175,9 +175,9 @@ fn no_two_nodes_and_no_two_jobs_share_a_wall() {
 }
 
 #[test]
-fn a_way_out_does_not_lead_back_to_the_machine() {
+fn internet_access_does_not_lead_back_to_the_machine() {
     if Command::new("slirp4netns").arg("--version").output().is_err() {
-        return muster_testing::skip_or_fail("no slirp4netns, and so no node with a way out");
+        return muster_testing::skip_or_fail("no slirp4netns, so nodes have no internet access");
     }
     let mut site = support::Site::empty();
     site.start_with(&["--isolation", "sandbox", "--egress=true"]);
@@ -186,7 +186,7 @@ fn a_way_out_does_not_lead_back_to_the_machine() {
     let (_, server) = url.rsplit_once(':').expect("a port");
     let machine = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let other = machine.local_addr().expect("it listens").port().to_string();
-    // The name that the program which leads out has for the machine itself.
+    // slirp4netns' own address for the machine itself.
     let call = |port: &str| {
         format!(
             "timeout 5 bash -c 'exec 3<>/dev/tcp/10.0.2.2/{port}' 2>/dev/null && echo reached; "
@@ -196,9 +196,9 @@ fn a_way_out_does_not_lead_back_to_the_machine() {
     let seen = ran(&site, "cpu", "back", &calls);
     assert_eq!(seen.split_whitespace().collect::<Vec<_>>(), ["eth0", "lo", "tap0"]);
 
-    // The server is where clients have it, under the same name and certificate.
+    // The server is reachable at its usual URL, with the same name and certificate.
     assert!(url.starts_with("https://localhost:"), "{url}");
-    assert!(site.text(&["env"]).contains(&url), "{url} is what clients are told");
+    assert!(site.text(&["env"]).contains(&url), "clients use {url}");
     let asks = format!("curl -sS -o answer -w '%{{http_code}} ' {url}/subscriptions; cat answer");
     let answer = ran(&site, "cpu", "asks", &asks);
     assert!(answer.starts_with("401 ") && answer.contains("\"error\""), "{answer}");
@@ -215,7 +215,7 @@ fn own_address() -> Option<std::net::IpAddr> {
 }
 
 #[test]
-fn nodes_get_out_only_where_they_may() {
+fn nodes_have_internet_access_only_if_allowed() {
     let Some(address) = own_address() else {
         return muster_testing::skip(
             muster_testing::Optional::OwnAddress,
@@ -241,14 +241,14 @@ fn nodes_get_out_only_where_they_may() {
 fn a_node_that_cannot_be_made_fails_no_job() {
     let site = sandboxed();
     cluster(&site, "cpu", &[]);
-    // What every node is given, and so none can be made without.
+    // Every node needs this file, so none can be created without it.
     let bundle = site.state().join("pki/ca-bundle.pem");
     let away = site.folder().join("away");
-    std::fs::rename(&bundle, &away).expect("it is there");
+    std::fs::rename(&bundle, &away).expect("it exists");
     let create = ["job", "create", "--compute", "cpu", "--command", "true", "-n", "waits"];
     assert_eq!(site.run(&create).code, 0);
     let mut why = serde_json::Value::Null;
-    wait_until("it is known why", || {
+    wait_until("the reason is shown", || {
         why = site.json(&["why", "waits", "-o", "json"]);
         why["value"][0]["code"] == "CreateFailing"
     });
@@ -258,8 +258,8 @@ fn a_node_that_cannot_be_made_fails_no_job() {
     assert!(text.starts_with("1. CreateFailing (provision): "), "{text}");
     let shown = site.json(&["job", "show", "-n", "waits"]);
     assert_eq!((&shown["status"], &shown["failure"]), (&"Queued".into(), &shown["none"]));
-    std::fs::rename(&away, &bundle).expect("it is there");
-    wait_until("it runs after all", || {
+    std::fs::rename(&away, &bundle).expect("it exists");
+    wait_until("it runs in the end", || {
         site.text(&["job", "show", "-n", "waits"]).contains("Completed")
     });
 }
@@ -280,12 +280,12 @@ fn environments_of_the_cluster_are_seen_but_not_written_to_and_others_are_not_se
     for wanted in ["ro", "nosuid", "nodev"] {
         assert!(options.split(',').any(|option| option == wanted), "{wanted}: {seen}");
     }
-    // What is built while the node lives is there.
+    // An environment that is built while the node lives is visible.
     let environments = site.state().join("environments");
-    let own = std::fs::read_dir(environments.join("shown")).expect("it is there").next();
+    let own = std::fs::read_dir(environments.join("shown")).expect("it exists").next();
     let own = own.expect("the cluster has a folder").expect("it can be read").path();
     std::fs::create_dir(own.join("later")).expect("it is ours");
-    // What was built for others, and what an earlier version has built.
+    // Environments that were built for other clusters, and by an earlier version.
     std::fs::create_dir_all(environments.join("shown/4711/secret")).expect("it is ours");
     std::fs::create_dir(environments.join("ready/secret")).expect("it is ours");
     let seen = ran(

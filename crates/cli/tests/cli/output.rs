@@ -111,7 +111,7 @@ fn a_query_chooses_what_is_printed_in_every_format() {
         "{\n  \"name\": \"cpu\",\n  \"no\": null\n}\n"
     );
     for format in ["json", "jsonc", "yaml", "yamlc", "table", "tsv", "none"] {
-        assert_eq!(list("[0].nothing", format), "", "what is not there prints nothing: {format}");
+        assert_eq!(list("[0].nothing", format), "", "a missing value prints nothing: {format}");
     }
     assert_eq!(list("[?name=='x']", "json"), "[]\n");
     assert_eq!(list("[?name=='x']", "table"), "");
@@ -130,8 +130,8 @@ fn commands_for_people_take_queries_too() {
     let names =
         site.text(&[&limits[..], &["[?starts_with(name, 'Total')].name", "-o", "tsv"]].concat());
     assert_eq!(names, "TotalDedicatedCores\nTotalLowPriorityCores\n");
-    let nobody = site.run(&["why", "nobody", "--query", "value", "-o", "none"]);
-    assert_eq!(nobody.code, 3);
+    let unknown = site.run(&["why", "nobody", "--query", "value", "-o", "none"]);
+    assert_eq!(unknown.code, 3);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A server that writes its log into files of its own.
+//! A server that writes its log to its own files.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::support::sandbox::wait_until;
 use crate::support::{Site, run_apart};
 
-/// Set for the run that has a small disk to itself: where that is.
+/// Set for the run that has a small disk to itself, to the path of that disk.
 const DISK: &str = "MUSTER_LOG_DISK_INSIDE";
 const REQUESTS: usize = 15;
 
@@ -34,17 +34,17 @@ fn a_log_goes_to_its_file_and_a_bad_place_is_refused() {
     );
     assert_eq!(site.run(&["workspace", "list"]).code, 0);
     wait_until("the requests are logged", || answered(&log) >= 2);
-    let text = std::fs::read_to_string(&log).expect("it is there");
+    let text = std::fs::read_to_string(&log).expect("it exists");
     for line in text.lines() {
         serde_json::from_str::<serde_json::Value>(line).expect("an object per line");
     }
     // The user who started it still sees the usual messages.
-    let said = std::fs::read_to_string(said).expect("it said something");
+    let said = std::fs::read_to_string(said).expect("it printed something");
     assert!(said.contains("the state directory is") && !said.contains("answered"), "{said}");
 }
 
 #[test]
-fn a_full_disk_costs_no_line_and_keeps_nobody_waiting() {
+fn a_full_disk_costs_no_line_and_delays_no_request() {
     if !rustix::process::geteuid().is_root() {
         return muster_testing::skip_or_fail("not root: only root can mount a small disk");
     }
@@ -55,11 +55,7 @@ fn a_full_disk_costs_no_line_and_keeps_nobody_waiting() {
             "ip link set lo up; mkdir {folder}/disk && mount -t tmpfs -o size=64k none {folder}/disk && \
              export {DISK}={folder}/disk || exit 1"
         );
-        return run_apart(
-            "own_log::a_full_disk_costs_no_line_and_keeps_nobody_waiting",
-            &setup,
-            DISK,
-        );
+        return run_apart("own_log::a_full_disk_costs_no_line_and_delays_no_request", &setup, DISK);
     };
     let disk = PathBuf::from(disk);
     let log = disk.join("muster.log");
@@ -77,8 +73,8 @@ fn a_full_disk_costs_no_line_and_keeps_nobody_waiting() {
     }
     let during = answered(&log);
     assert!(during < before + 2 * REQUESTS, "the disk was not full: {during}");
-    let text = std::fs::read(&log).expect("it is there");
-    assert_eq!(text.last(), Some(&b'\n'), "half a line");
+    let text = std::fs::read(&log).expect("it exists");
+    assert_eq!(text.last(), Some(&b'\n'), "the last line is complete");
     std::fs::remove_file(disk.join("filler")).expect("ours");
     drop(filler);
     wait_until("all of them are there", || answered(&log) >= before + 2 * REQUESTS);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Makes both of the binary that the tests use.
+/// Creates both from the binary that the tests use.
 fn build(folder: &Path) {
     let mut command = Command::new(format!("{ROOT}/scripts/package"));
     command.args(["--fast", env!("CARGO_BIN_EXE_muster")]).arg(folder);
@@ -14,11 +14,11 @@ fn build(folder: &Path) {
     assert!(output.status.success(), "scripts/package failed: {said}");
 }
 
-/// What the script prints. The test fails if one of its commands does.
+/// The output of the script. The test fails if one of its commands does.
 fn shell(script: &str, folder: &Path) -> String {
     let mut command = Command::new("bash");
     let output = command.args(["-euo", "pipefail", "-c", script]).current_dir(folder).output();
-    let output = output.expect("bash is there");
+    let output = output.expect("bash is installed");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{script}: {said}");
     String::from_utf8(output.stdout).expect("text")
@@ -54,7 +54,7 @@ fn check_archive(packages: &Path, folder: &Path) {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// It takes about 20 seconds, because a machine boots and `dpkg` works on it four times.
+/// Takes about 20 s, because a machine boots and `dpkg` works on it four times.
 #[test]
 fn the_package_is_installed_used_upgraded_and_removed() {
     for (program, package) in
@@ -77,7 +77,7 @@ fn the_package_is_installed_used_upgraded_and_removed() {
         .args(["--mount-proc", "bash"])
         .arg(format!("{ROOT}/crates/cli/tests/cli/package/machine.sh"))
         .arg(folder.path());
-    let output = machine.output().expect("unshare is there");
+    let output = machine.output().expect("unshare is installed");
     let log = std::fs::read_to_string(folder.path().join("written/package-test.log"));
     let log = log.unwrap_or_else(|why| format!("the machine did not boot: {why}"));
     let said = String::from_utf8_lossy(&output.stderr);

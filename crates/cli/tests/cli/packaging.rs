@@ -8,10 +8,10 @@ const UNITS: [&str; 3] = ["muster.service", "muster-helper.service", "muster-age
 
 fn unit(name: &str) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
-    std::fs::read_to_string(format!("{folder}/{name}")).expect("the unit is there")
+    std::fs::read_to_string(format!("{folder}/{name}")).expect("the unit exists")
 }
 
-/// The value of a key that is there once.
+/// The value of a key that occurs once.
 fn value(unit: &str, key: &str) -> String {
     let found: Vec<&str> =
         unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect();
@@ -36,7 +36,7 @@ fn systemd_understands_the_unit() {
     for (path, text) in here {
         let checked = verify(&path);
         assert_eq!((checked.code, checked.stderr.trim()), (0, ""), "{}", checked.stderr);
-        // And it would say so if it did not.
+        // And it would report a line that it did not understand.
         let soon = text.replace("RestartSec=", "RestartSec=soon ");
         std::fs::write(&path, soon).expect("written");
         assert!(!verify(&path).stderr.is_empty());
@@ -53,7 +53,7 @@ fn the_unit_fits_the_program() {
     let drain = printed.lines().find_map(|line| line.strip_prefix("drain-seconds = "));
     let drain: u64 = drain.expect("a setting").parse().expect("a number");
     let patience: u64 = value(&unit, "TimeoutStopSec").parse().expect("seconds");
-    assert!(patience >= drain + 5, "systemd kills it before it has stopped by itself");
+    assert!(patience >= drain + 5, "systemd would kill it before it has stopped");
     assert_eq!(value(&unit, "ExecReload"), "/bin/kill -HUP $MAINPID");
     for (key, wanted) in [
         ("NoNewPrivileges", "yes"),
@@ -66,7 +66,7 @@ fn the_unit_fits_the_program() {
     }
 }
 
-/// Both units mean the same socket, folder and user, and the program knows the words.
+/// Both units use the same socket, folder and user, and the program knows the words.
 #[test]
 fn the_helpers_unit_fits_the_servers() {
     let (server, helper) = (unit("muster.service"), unit("muster-helper.service"));

@@ -1,4 +1,4 @@
-//! What is left of a node that came to a bad end, told by the real binary when the node is gone.
+//! Post-mortems of failed nodes, from the real binary, after the node was deleted.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -12,10 +12,10 @@ const LIST: [&str; 4] = ["compute", "list-post-mortems", "-n", "cpu"];
 
 fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
-    assert!(status.expect("kill is there").success());
+    assert!(status.expect("kill is installed").success());
 }
 
-/// The node that this job runs on, as soon as it is another one than before.
+/// The node that this job runs on, as soon as it is a different one.
 fn node_of(site: &Site, job: &str, before: &str) -> String {
     let mut node = String::new();
     wait_until("it runs", || {
@@ -30,7 +30,7 @@ fn node_of(site: &Site, job: &str, before: &str) -> String {
     node
 }
 
-/// Waits until there are so many.
+/// Waits until there are this many.
 fn post_mortems(site: &Site, count: usize) -> Vec<Value> {
     let mut all = Vec::new();
     wait_until("a post-mortem", || {
@@ -51,8 +51,8 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
     let first = node_of(&site, "train", "");
     let folder = site.state().join("sandboxes").join(&first);
     let (record, log) = (folder.join("init"), folder.join("agent.log"));
-    // Agents say little while all is well.
-    let mut log = std::fs::OpenOptions::new().append(true).open(log).expect("it is there");
+    // Agents log little while all is well.
+    let mut log = std::fs::OpenOptions::new().append(true).open(log).expect("it exists");
     log.write_all(b"last \x1b[31mwords\n").expect("it is a file");
     kill(Identity::read(&record).expect("readable").expect("it lives").pid);
     let told = &post_mortems(&site, 1)[0];
@@ -65,10 +65,10 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
     let show = ["compute", "show-post-mortem", "-n", "cpu", "--node", &first];
     let one = site.json(&show);
     assert!(one["agent_log"].as_str().expect("text").ends_with("last [31mwords\n"), "{one}");
-    wait_until("it is gone", || !record.exists());
+    wait_until("the node is deleted", || !record.exists());
     assert_eq!(site.json(&show), one, "it outlives its node");
 
-    // Its agent alone, as the kernel would kill it for memory.
+    // Kills only its agent, as the kernel would for memory.
     let second = node_of(&site, "train", &first);
     let agents = processes(&["agent", "--sandboxed", &format!("--node {second} ")]);
     kill(*agents.iter().min().expect("it lives"));
@@ -82,7 +82,7 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
     assert!(table.contains("signal 9") && table.contains("exit code 137"), "{table}");
     site.text(&["job", "cancel", "-n", "train"]);
 
-    // A server that is killed forgets none of it, and a node that cannot be made has one too.
+    // A killed server forgets none of it, and a node that cannot be created has a post-mortem, too.
     site.kill();
     site.start_with(&["--isolation", "sandbox"]);
     assert_eq!(site.json(&show), one);
@@ -108,7 +108,7 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
     assert_eq!(site.run(&["compute", "list-post-mortems", "-n", "nothing"]).code, 3);
 }
 
-/// The log is outside of the node's disk, so the node must not be able to fill the machine's with it.
+/// The log is outside of the node's disk, so the node must not be able to fill the machine's disk with it.
 #[test]
 fn the_log_of_an_agent_keeps_its_end_and_no_more() {
     const MOST: u64 = 2 << 20;
@@ -121,16 +121,16 @@ fn the_log_of_an_agent_keeps_its_end_and_no_more() {
     let log = folder.join("agent.log");
     let agents = processes(&["agent", "--sandboxed", &format!("--node {node} ")]);
     let agent = agents.iter().min().expect("it lives");
-    // As if it had gone mad, or were somebody else's.
+    // As if the agent had gone mad, or were malicious.
     let said = std::fs::OpenOptions::new().append(true).open(format!("/proc/{agent}/fd/2"));
     let mut said = said.expect("it is ours");
     let line = [&[b'x'; 1023][..], b"\n"].concat();
-    let length = || std::fs::metadata(&log).expect("it is there").len();
+    let length = || std::fs::metadata(&log).expect("it exists").len();
     for _ in 0..8 * 1024 {
-        said.write_all(&line).expect("it is heard");
+        said.write_all(&line).expect("it is written");
         assert!(length() <= MOST, "{} bytes", length());
     }
-    said.write_all(b"the last words\n").expect("it is heard");
+    said.write_all(b"the last words\n").expect("it is written");
     let text = || std::fs::read_to_string(&log).expect("it is text");
     wait_until("its last words", || text().ends_with("the last words\n"));
     assert!(text().len() >= 1 << 20, "{} bytes", text().len());
@@ -155,7 +155,7 @@ fn the_log_of_a_plain_agent_keeps_its_end_and_no_more() {
     let said = std::fs::OpenOptions::new().append(true).open(&log);
     let line = [&[b'x'; 1023][..], b"\n"].concat();
     said.expect("it is ours").write_all(&line.repeat(3 << 10)).expect("there is space");
-    let length = || std::fs::metadata(&log).expect("it is there").len();
+    let length = || std::fs::metadata(&log).expect("it exists").len();
     wait_until("it is cut", || length() <= 1 << 20);
-    assert!(length() > 1 << 19, "its end stays: {} bytes", length());
+    assert!(length() > 1 << 19, "its end is kept: {} bytes", length());
 }

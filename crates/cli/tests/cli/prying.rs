@@ -1,10 +1,10 @@
-//! What a job cannot get at, tried from inside a real one: the server's state, its node's secrets, and a neighbour on the
-//! same node. What it cannot reach over the network is in `nodes`.
+//! What a job cannot access, tried from inside a real one: the server's state, its node's secrets, and a neighbour on
+//! the same node. What it cannot reach over the network is in `nodes`.
 
 use crate::support::sandbox::{processes, sandboxed, wait_until};
 use crate::{rootless, support};
 
-/// The number tells its processes from those of the other test here.
+/// The number distinguishes its processes from those of the other test here.
 fn victim(number: u32) -> String {
     format!(
         "echo only-the-$KNOWS | tee /job/wd/file /tmp/file /dev/shm/file > /dev/null; \
@@ -26,7 +26,7 @@ fn a_job_gets_at_nothing_that_is_not_its_own() {
     gets_at_nothing(&sandboxed());
 }
 
-/// Where no node has users of its own, and all jobs are the same user of the machine.
+/// Without root, nodes have no users of their own, and all jobs are the same user of the machine.
 #[test]
 fn without_root_a_job_gets_at_nothing_that_is_not_its_own_either() {
     if !rustix::process::geteuid().is_root() {
@@ -55,7 +55,7 @@ fn gets_at_nothing(site: &support::Site) {
     wait_until("it listens", || {
         processes(&["python3", "victim-listens", &number.to_string()]).iter().any(is_heard)
     });
-    // As this machine numbers them: the agent, what starts its jobs, their first processes, and the neighbour's own.
+    // The process ids on this machine: the agent, what starts its jobs, their first processes, and the neighbour's own.
     let mut pids = processes(&["agent", "--sandboxed", "--node cpu-", &port(site)]);
     assert!(pids.len() >= 3, "{pids:?}");
     pids.extend(processes(&["sh", "-c", "only-the-$KNOWS"]));
@@ -70,13 +70,13 @@ fn gets_at_nothing(site: &support::Site) {
     assert_eq!(text.lines().last(), Some("got:[]"), "{text}");
 
     let victim = site.text(&["job", "show", "-n", "victim"]);
-    assert!(victim.contains("Running"), "nobody ended it: {victim}");
+    assert!(victim.contains("Running"), "it was not ended: {victim}");
     assert!(site.text(&["job", "show", "-n", "pry"]).contains("Completed"));
     let nodes = site.json(&["compute", "list-nodes", "-n", "cpu"]);
     assert_eq!(nodes.as_array().map(Vec::len), Some(1), "and they were on one node: {nodes}");
 }
 
-/// The server's port, which the command lines of its nodes have.
+/// The server's port, which is in the command lines of its nodes.
 fn port(site: &support::Site) -> String {
     let env = site.json(&["env", "--shell", "json"]);
     let all = env.as_object().expect("variables").values().filter_map(|value| value.as_str());

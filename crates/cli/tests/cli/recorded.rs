@@ -1,4 +1,4 @@
-//! State directories that earlier versions have left open, and go on: what is in them is in recorded/README.md.
+//! State directories of earlier versions can be opened and used: recorded/README.md describes their contents.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{Site, ends, signal};
 
-/// The one workspace in it.
+/// The only workspace in it.
 const LAB: [&str; 4] = ["-g", "research", "-w", "lab"];
 
 fn unpack(name: &str) -> Site {
@@ -14,7 +14,7 @@ fn unpack(name: &str) -> Site {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/recorded").join(name);
     let mut tar = Command::new("tar");
     let unpacked = tar.arg("-xzf").arg(file).arg("-C").arg(site.folder()).status();
-    assert!(unpacked.expect("tar is there").success());
+    assert!(unpacked.expect("tar is installed").success());
     site
 }
 
@@ -22,7 +22,7 @@ fn asked(words: &[&'static str]) -> Vec<&'static str> {
     [words, &LAB[..]].concat()
 }
 
-/// Everything that was there is there.
+/// Everything from before is still there.
 fn check(site: &Site) {
     for (job, status) in
         [("with-outputs", "Completed"), ("plain", "Completed"), ("fails", "Failed")]
@@ -68,8 +68,8 @@ fn a_state_directory_of_november_2026_goes_on() {
     assert!(ends(&mut server) && server.wait().expect("ended").success());
 }
 
-/// A version backs up only what it can read. The server brings older databases up to date when it starts, and an upgrade
-/// begins with a backup by the version that is running.
+/// A version backs up only what it can read. The server upgrades older databases when it starts, so an upgrade begins
+/// with a backup by the version that is running.
 #[test]
 fn it_can_be_backed_up_once_it_is_up_to_date() {
     let mut old = unpack("state-74919b3.tar.gz");

@@ -1,5 +1,5 @@
-//! A server without any privilege, from its start to its end: its nodes have what walls can be had without root, and it says
-//! which cannot.
+//! A server without any privileges, from its start to its end: its nodes have the sandbox that is possible without
+//! root, and it reports what is missing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -8,16 +8,16 @@ use crate::support::sandbox::{NOT_ENFORCED, cluster, processes, ran, wait_until}
 use crate::support::storm::ours;
 use crate::support::{self, Site};
 
-/// Nobody's, on most machines: it needs no name.
+/// A UID that is unused on most machines; it needs no name.
 const USER: u32 = 23_456;
-/// A way out needs a device that often only root may open.
+/// Internet access needs a device that often only root may open.
 const FLAGS: [&str; 6] =
     ["up", "--listen", "127.0.0.1:0", "--isolation", "sandbox", "--egress=false"];
 
-/// Starts a server of that user for the first time.
+/// Starts a server as that user for the first time.
 pub fn started() -> Site {
     let mut site = Site::empty_of(USER);
-    // Others may not enter the folder that it was built in.
+    // Other users may not enter the folder that it was built in.
     let copy = site.folder().join("muster");
     std::fs::copy(env!("CARGO_BIN_EXE_muster"), &copy).expect("copied");
     std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("ours");
@@ -54,12 +54,12 @@ fn a_server_without_privileges_makes_nodes_finds_them_again_and_leaves_nothing()
     assert!(status.contains(&format!("Uid:\t{USER}\t{USER}")), "{status}");
     assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
 
-    // What it cannot enforce is said where hosts are shown, and to whoever reads the log of a job.
+    // What it cannot enforce is reported in the list of hosts and in the log of each job.
     let shown = site.json(&["host", "show", "local"]);
     let missing = shown["not_enforced"].as_array().expect("a list");
     assert!(shown.to_string().contains("separate users for each node"), "{shown}");
     cluster(&site, "cpu", &["--min-instances", "1"]);
-    // What was built for the nodes of another cluster, and what an earlier version has built.
+    // Environments that were built for the nodes of another cluster, and by an earlier version.
     let environments = site.state().join("environments");
     std::fs::create_dir_all(environments.join("shown/4711/secret")).expect("it may");
     std::fs::create_dir_all(environments.join("ready/secret")).expect("it may");
@@ -94,7 +94,7 @@ fn a_server_without_privileges_makes_nodes_finds_them_again_and_leaves_nothing()
     assert_eq!(delete.code, 0, "{}", delete.stderr);
     for folder in ["sandboxes", "relays"] {
         let left: Vec<_> =
-            std::fs::read_dir(site.state().join(folder)).expect("it is there").collect();
+            std::fs::read_dir(site.state().join(folder)).expect("it exists").collect();
         assert!(left.is_empty(), "{folder}: {left:?}");
     }
     let mut server = site.take_server();

@@ -1,4 +1,5 @@
-//! Sandboxed nodes do what every provider must, made by the real helper. No server answers them: they only have to be.
+//! Sandboxed nodes pass the checks for every provider, created by the real helper. No server answers them: they only
+//! have to exist.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,10 +12,10 @@ use muster_sandbox::identity::Identity;
 use muster_sandbox::link::{Helper, Link};
 use muster_sandbox::protocol::Server;
 
-/// A folder for each node, in which nobody listens.
-struct Nobody(PathBuf);
+/// A folder for each node, in which nothing listens.
+struct NoRelays(PathBuf);
 
-impl Relays for Nobody {
+impl Relays for NoRelays {
     fn open(&self, node: &str, _: Ipv4Addr) -> io::Result<()> {
         std::fs::create_dir_all(self.0.join(node))
     }
@@ -25,7 +26,7 @@ impl Relays for Nobody {
 }
 
 #[test]
-fn nodes_behind_walls_do_what_every_provider_must() {
+fn sandboxed_nodes_do_what_every_provider_must() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let at = |name: &str| dir.path().join(name);
     let ca_file = at("ca.pem");
@@ -46,7 +47,7 @@ fn nodes_behind_walls_do_what_every_provider_must() {
     let (sandboxed, _) = SandboxProvider::start(SandboxConfig {
         link: Link::new(Helper::Started(command), server),
         node_secret: Box::new(|name| format!("secret-of-{name}")),
-        relays: Box::new(Nobody(at("relays"))),
+        relays: Box::new(NoRelays(at("relays"))),
         machine: Machine::this(),
         over_commit: false,
         has_internet: false,
@@ -65,6 +66,6 @@ fn nodes_behind_walls_do_what_every_provider_must() {
         assert!(sent.expect("kill runs").success());
     };
     conformance::check(&sandboxed, &running, Some(&kill));
-    let left = std::fs::read_dir(at("sandboxes")).expect("it is there").count();
-    assert_eq!(left, 0, "of no node anything is left");
+    let left = std::fs::read_dir(at("sandboxes")).expect("it exists").count();
+    assert_eq!(left, 0, "nothing of any node is left");
 }

@@ -1,5 +1,5 @@
-//! Kill −9 of a real server with jobs waiting and running, again and again: none is lost, none runs twice, and
-//! what had completed stays completed.
+//! Kills a real server with waiting and running jobs with SIGKILL, again and again: none is lost, none runs twice, and
+//! completed jobs stay completed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ fn jobs(site: &Site) -> BTreeMap<String, String> {
     list.as_array().expect("a list").iter().map(job).collect()
 }
 
-/// Submits until as many wait and run as the test wants at every kill.
+/// Submits until as many jobs wait and run as the test wants at every kill.
 fn fill(site: &Site, submitted: &mut BTreeSet<String>, command: &str) -> BTreeMap<String, String> {
     let started = Instant::now();
     loop {
@@ -43,7 +43,7 @@ fn fill(site: &Site, submitted: &mut BTreeSet<String>, command: &str) -> BTreeMa
     }
 }
 
-/// Takes a lock for as long as it lives, and leaves a line per start and end.
+/// Holds a lock as long as it runs, and writes a line per start and end.
 fn command(marks: &Path) -> String {
     let marks = marks.display();
     format!(
@@ -78,7 +78,7 @@ fn no_job_is_lost_or_run_twice_when_the_server_is_killed() {
         assert!(jobs.keys().eq(&submitted), "after kill {kill}: none is lost");
         let still: BTreeSet<_> =
             jobs.into_iter().filter(is_completed).map(|(name, _)| name).collect();
-        assert!(still.is_superset(&completed), "after kill {kill}: what completed stays completed");
+        assert!(still.is_superset(&completed), "after kill {kill}: completed jobs stay completed");
     }
     let started = Instant::now();
     while !jobs(&site).iter().all(|(_, status)| status == "Completed") {
@@ -94,7 +94,7 @@ fn no_job_is_lost_or_run_twice_when_the_server_is_killed() {
     assert_eq!(twice.count(), 0, "two runs of one job at once");
 }
 
-/// It was killed after the delete was on disk, and before the log was removed.
+/// It was killed after the delete was on disk, but before the log was deleted.
 #[test]
 fn the_log_of_a_deleted_job_goes_when_the_server_starts_again() {
     let mut site = Site::start_plain();
@@ -103,5 +103,5 @@ fn the_log_of_a_deleted_job_goes_when_the_server_starts_again() {
     std::fs::create_dir_all(&left).expect("our own folder");
     std::fs::write(left.join("a1.0.log"), "said").expect("our own folder");
     site.start_with(&["--isolation", "none"]);
-    wait_until("it is found", || !left.exists());
+    wait_until("it is found and deleted", || !left.exists());
 }

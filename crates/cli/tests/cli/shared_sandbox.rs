@@ -1,5 +1,5 @@
-//! Jobs that share the sandbox of their node: quicker to start, each still a user of its own that gets at nothing of the
-//! others' and leaves nothing running.
+//! Jobs that share the sandbox of their node: they start faster, each is still a user of its own that cannot access the
+//! others, and leaves nothing running.
 
 use crate::support::Site;
 use crate::support::sandbox::{cluster, processes, ran, wait_until};
@@ -10,7 +10,7 @@ fn shared() -> Site {
     site
 }
 
-/// Prints what it got that it should not have.
+/// Prints everything that it accessed but should not have.
 const PRY: &str = r#"
 import os, signal
 got, root = [], os.getuid() == 0
@@ -52,11 +52,13 @@ fn jobs_of_one_node_are_different_users_and_keep_to_themselves() {
     let done = site.run(&[&pry[..], &half[..4], &["--stream", "--env", &program]].concat());
     let text = String::from_utf8(done.stdout).expect("text");
     assert_eq!(done.code, 0, "{text}{}", done.stderr);
-    // She is seen, which is what sharing means, and nothing more.
+    // The neighbour is visible, which is what sharing means, but nothing more.
     assert_eq!(text.lines().last(), Some("sees True root False got []"), "{text}");
     site.text(&["job", "cancel", "-n", "hers"]);
-    wait_until("she is gone", || processes(&["sleep", "0.06543"]).is_empty());
-    wait_until("and told", || site.text(&["job", "show", "-n", "hers"]).contains("Canceled"));
+    wait_until("her processes have ended", || processes(&["sleep", "0.06543"]).is_empty());
+    wait_until("the job is canceled", || {
+        site.text(&["job", "show", "-n", "hers"]).contains("Canceled")
+    });
     let log = String::from_utf8(site.run(&["job", "stream", "-n", "hers"]).stdout).expect("text");
     let hers = log.lines().find_map(|line| line.strip_prefix("her user is "));
     assert!(hers.is_some() && hers != text.lines().next(), "{log}{text}");
@@ -64,7 +66,7 @@ fn jobs_of_one_node_are_different_users_and_keep_to_themselves() {
 
 /// Takes 12 s: a job that is asked to end is given ten seconds to stop.
 #[test]
-fn they_end_whole_and_their_ends_are_told_apart() {
+fn all_their_processes_end_and_their_outcomes_are_distinguished() {
     let site = shared();
     cluster(&site, "cpu", &[]);
     let away = "setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05432; done' & sleep 0.2; exit 3";
@@ -83,10 +85,12 @@ fn they_end_whole_and_their_ends_are_told_apart() {
     site.text(&[&["job", "create"][..], &more].concat());
     wait_until("it runs", || processes(&["sleep", "1.04321"]).len() >= 2);
     site.text(&["job", "cancel", "-n", "stubborn"]);
-    wait_until("it is killed whole", || processes(&["1.04321"]).is_empty());
-    wait_until("and told", || site.text(&["job", "show", "-n", "stubborn"]).contains("Canceled"));
+    wait_until("all its processes are killed", || processes(&["1.04321"]).is_empty());
+    wait_until("the job is canceled", || {
+        site.text(&["job", "show", "-n", "stubborn"]).contains("Canceled")
+    });
 
-    // Its folder, its own /tmp, and whom to trust are where every job finds them.
+    // Its folder, its own /tmp, and its certificates are where every job finds them.
     let found = ran(
         &site,
         "cpu",

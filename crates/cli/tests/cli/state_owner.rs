@@ -1,11 +1,11 @@
-//! A state directory in which another user of the machine has, or could have, a hand: no server and no command uses it.
+//! A state directory that another user of the machine has changed, or could change: no server and no command uses it.
 
 use std::os::unix::fs::{PermissionsExt as _, lchown};
 use std::path::Path;
 
 use crate::support::Site;
 
-/// Nobody's, on most machines.
+/// A UID that is unused on most machines.
 const OTHER: u32 = 34_567;
 const UP: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--isolation", "none"];
 
@@ -18,7 +18,7 @@ fn mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn a_server_does_not_adopt_what_somebody_else_planted() {
+fn a_server_does_not_adopt_files_of_another_user() {
     if !is_root() {
         return muster_testing::skip_or_fail("not root: only root can give files away");
     }
@@ -36,9 +36,9 @@ fn a_server_does_not_adopt_what_somebody_else_planted() {
         assert!(refused.stderr.contains(&named), "{}", refused.stderr);
         lchown(&planted, Some(0), None).expect("root may");
         let left: Vec<_> = std::fs::read_dir(&state).expect("ours").flatten().collect();
-        assert_eq!(left.len(), 1, "nothing was made: {left:?}");
+        assert_eq!(left.len(), 1, "nothing was created: {left:?}");
     }
-    // The folder above: whoever may rename there may exchange it as a whole.
+    // The parent folder: a user who may rename entries there may replace the whole directory.
     std::fs::remove_dir_all(&state).expect("ours");
     mode(site.folder(), 0o777);
     let refused = site.run(&UP);
@@ -48,7 +48,7 @@ fn a_server_does_not_adopt_what_somebody_else_planted() {
 }
 
 #[test]
-fn a_command_does_not_do_what_somebody_else_wrote() {
+fn a_command_does_not_use_files_of_another_user() {
     let site = Site::start_plain();
     let state = site.state();
     let connection = state.join("connection.json");
@@ -69,7 +69,7 @@ fn a_command_does_not_do_what_somebody_else_wrote() {
         for path in [&connection, &state, &state.join("keys"), &state.join("pki/ca.pem")] {
             lchown(path, Some(OTHER), None).expect("root may");
             refused(&format!("{} belongs to user {OTHER}", path.display()));
-            // With sudo somebody uses their own.
+            // With sudo, users use their own directory.
             let mut own = site.command(&list);
             assert!(own.env("SUDO_UID", OTHER.to_string()).status().expect("it runs").success());
             lchown(path, Some(0), None).expect("root may");

@@ -1,4 +1,4 @@
-//! A real server in a temporary folder, and the real binary to ask it with.
+//! A real server in a temporary folder, and the real binary as its client.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Variables of whoever runs the tests that would lead commands elsewhere.
+/// Variables of the user who runs the tests that would lead commands elsewhere.
 const STRAY: [&str; 55] = [
     "MUSTER_OVER_COMMIT",
     "MUSTER_CLUSTER_NAMES",
@@ -82,29 +82,29 @@ pub fn run_apart(test: &str, setup: &str, inside: &str) {
     let script = format!("{setup}; \"$0\" \"$@\"; exit $?");
     let mut child = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
-        // The shell collects those who lose their parents, as the first process of a machine does.
+        // The shell waits for orphaned processes, as the first process of a machine does.
         .args(["sh", "-c", &script])
         .arg(std::env::current_exe().expect("it has a file"))
         .args(["--exact", test, "--nocapture"])
         .env(inside, "1")
         .stdout(Stdio::piped())
         .spawn()
-        .expect("unshare is there");
+        .expect("unshare is installed");
     let mut passed = false;
-    // Line by line, so that one that hangs has said how far it came.
+    // Line by line, so that a test that hangs has shown how far it came.
     for line in BufReader::new(child.stdout.take().expect("it is piped")).lines() {
         let line = line.expect("text");
         passed |= line.contains("1 passed");
         println!("{line}");
     }
     // With a misspelt name no test runs, and the program still succeeds.
-    assert!(child.wait().expect("it ran").success() && passed, "what it says is above");
+    assert!(child.wait().expect("it ran").success() && passed, "its output is above");
 }
 
 pub struct Site {
     folder: tempfile::TempDir,
     server: Option<Child>,
-    /// Whose server it is, if not that of whoever runs the tests.
+    /// The user who owns the server, if not the one who runs the tests.
     owner: Option<u32>,
 }
 
@@ -152,12 +152,12 @@ impl Site {
         self.server = Some(ready(&mut self.command(&command)));
     }
 
-    /// With this command, which another program may lead to.
+    /// With this command, which may run the server through another program.
     pub fn start_by(&mut self, mut command: Command) {
         self.server = Some(ready(&mut command));
     }
 
-    /// With `up` or `serve` and these flags; everything that it says goes into the file that is returned.
+    /// With `up` or `serve` and these flags; all its output goes into the file that is returned.
     pub fn start_heard(&mut self, how: &str, flags: &[&str]) -> PathBuf {
         let command = self.command(&[&[how, "--listen", "127.0.0.1:0"][..], flags].concat());
         self.start_heard_by(command)
@@ -170,7 +170,7 @@ impl Site {
         said
     }
 
-    /// Where the server listens.
+    /// The address that the server listens on.
     pub fn url(&self) -> String {
         let text = std::fs::read_to_string(self.state().join("connection.json")).expect("it runs");
         let connection: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -237,7 +237,7 @@ impl Site {
         done(self.command(arguments).output().expect("the binary runs"))
     }
 
-    /// What a command that must work prints.
+    /// The output of a command that must succeed.
     pub fn text(&self, arguments: &[&str]) -> String {
         let done = self.run(arguments);
         assert_eq!(done.code, 0, "muster {arguments:?}: {}", done.stderr);
@@ -248,7 +248,7 @@ impl Site {
         serde_json::from_str(&self.text(arguments)).expect("JSON")
     }
 
-    /// Looks at a job until it is as wanted.
+    /// Polls a job until it is in the wanted state.
     pub fn wait_for_job(&self, name: &str, is_wanted: impl Fn(&serde_json::Value) -> bool) {
         let started = Instant::now();
         loop {
@@ -263,7 +263,7 @@ impl Site {
 }
 
 impl Drop for Site {
-    /// Nodes outlive their server, so the clusters go first.
+    /// Nodes outlive their server, so the clusters are deleted first.
     fn drop(&mut self) {
         let Some(mut server) = self.server.take() else { return };
         let listed = done(self.command(&["compute", "list"]).output().expect("the binary runs"));
@@ -284,18 +284,18 @@ impl Drop for Site {
         if !ends(&mut server) {
             let _ = server.kill();
         }
-        // A debug build checks at its end that its memory is what its rows say.
+        // A debug build checks at its end that its memory matches its rows.
         let status = server.wait().expect("a child of ours");
         assert!(status.success() || std::thread::panicking(), "the server ended with {status}");
     }
 }
 
-/// Starts a server and waits until it says that it is ready.
+/// Starts a server and waits until it reports that it is ready.
 pub fn ready(command: &mut Command) -> Child {
     ready_saying(command, Stdio::null())
 }
 
-/// And what it says besides goes there.
+/// Its other output goes to `to`.
 pub fn ready_saying(command: &mut Command, to: Stdio) -> Child {
     let mut child = command.stdout(Stdio::piped()).stderr(to).spawn().expect("the binary starts");
     let mut first = String::new();
@@ -326,11 +326,11 @@ pub fn done(output: Output) -> Done {
     Done {
         code: output.status.code().unwrap_or(-1),
         stdout: output.stdout,
-        stderr: String::from_utf8(output.stderr).expect("talk is text"),
+        stderr: String::from_utf8(output.stderr).expect("messages are text"),
     }
 }
 
-/// Without the lines that differ from run to run.
+/// The text without the lines that differ from run to run.
 pub fn settled(text: &str) -> String {
     let differs = |line: &&str| line.contains("created_on") || line.contains("created_at");
     text.lines().filter(|line| !differs(line)).map(|line| format!("{line}\n")).collect()

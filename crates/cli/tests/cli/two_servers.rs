@@ -1,4 +1,4 @@
-//! Two of everything: a second server in the same folder, and a second controller of the same store.
+//! A second server in the same folder, and a second writer of the same store.
 
 use crate::support::{self, Site, ends};
 use muster_store::{Durability, SqliteStore, Store};
@@ -28,7 +28,7 @@ fn a_server_whose_store_was_taken_over_ends_and_writes_nothing() {
     let refused = site.run(&["compute", "create", "--name", "other"]);
     assert_eq!(refused.code, 1, "{}", refused.stderr);
     let mut server = site.take_server();
-    assert!(ends(&mut server), "it goes on without its store");
+    assert!(ends(&mut server), "it ends without its store");
     assert!(!server.wait().expect("ended").success());
     assert_eq!(usurper.revision().expect("read"), before, "nothing was written by the old one");
 }

@@ -1,4 +1,4 @@
-//! Nodes that nobody serves: they end by themselves, and the next start finds nothing of them but what it removes.
+//! Nodes without a server: they end by themselves, and the next start finds only what it deletes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// The helper of this server, and the name that it tells its groups by.
+/// The helper of this server, and the name in its cgroups.
 fn helper(site: &Site) -> (u32, String) {
     let state = site.state().display().to_string();
     let is_its = |pid: &u32| {
@@ -27,19 +27,19 @@ fn helper(site: &Site) -> (u32, String) {
     (helper, words.nth(1).expect("it has a name").to_owned())
 }
 
-/// The devices of the network that all nodes are connected in.
+/// The devices of the network that all nodes are connected to.
 fn interfaces(helper: u32) -> Vec<String> {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/proc/{helper}/ns/net")).args(["cat", "/proc/self/net/dev"]);
-    let text = String::from_utf8(command.output().expect("nsenter is there").stdout);
+    let text = String::from_utf8(command.output().expect("nsenter is installed").stdout);
     let text = text.expect("text");
     let names = text.lines().filter_map(|line| line.split_once(':'));
     names.map(|(name, _)| name.trim().to_owned()).collect()
 }
 
-/// Takes 16 s: nodes end themselves some time after their lease, which is the shortest that there is.
+/// Takes 16 s: nodes end themselves some time after their lease, which is the shortest possible.
 #[test]
-fn nodes_that_nobody_serves_end_and_the_next_start_leaves_nothing_of_them() {
+fn nodes_without_a_server_end_and_the_next_start_leaves_nothing_of_them() {
     if !rustix::process::geteuid().is_root() {
         return muster_testing::skip_or_fail("not root: only root can look at all that a node has");
     }
@@ -57,16 +57,16 @@ fn nodes_that_nobody_serves_end_and_the_next_start_leaves_nothing_of_them() {
     assert!(!cgroups_of(&instance).is_empty());
 
     site.kill();
-    wait_until("its first process is gone", || {
+    wait_until("its first process has ended", || {
         std::fs::read_link(&init).ok().as_ref() != Some(&namespace)
     });
-    assert_eq!(entries(&site.state().join("sandboxes")), nodes, "nobody was there to remove it");
+    assert_eq!(entries(&site.state().join("sandboxes")), nodes, "there was no server to delete it");
 
     site.start_with(&FLAGS);
     let (second, again) = helper(&site);
     assert_eq!(again, instance);
     let state = site.state().display().to_string();
-    wait_until("of the node nothing is left", || {
+    wait_until("nothing of the node is left", || {
         let folders = ["sandboxes", "relays"].map(|folder| entries(&site.state().join(folder)));
         let is_listed = site.text(&["compute", "list-nodes", "-n", "cpu"]).contains("node_id");
         folders.iter().all(Vec::is_empty) && !is_listed
@@ -76,7 +76,7 @@ fn nodes_that_nobody_serves_end_and_the_next_start_leaves_nothing_of_them() {
     // The helper and its porter.
     assert_eq!(processes(&["helper", &state]).len(), 2);
     assert_eq!(processes(&["agent", "--sandboxed", &state]), Vec::<u32>::new());
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it is there");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it exists");
     assert!(!mounts.contains(&state), "{mounts}");
     // And it works as before.
     ran(&site, "cpu", "two", "true");

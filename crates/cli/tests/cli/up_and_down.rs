@@ -1,4 +1,4 @@
-//! Everyday operation: `muster status` says whether a server runs, `muster down` stops it and nothing else.
+//! Everyday operation: `muster status` shows whether a server runs, and `muster down` stops it and nothing else.
 
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::broken_state::Client;
 use crate::support::{CLUSTER, Site, done, ends, signal};
 
-/// Commands talk to the server that MUSTER_URL names, and so does this one, whatever the state directory has.
+/// Commands use the server in MUSTER_URL, and so does this one, whatever the state directory contains.
 #[test]
 fn a_status_is_about_the_server_that_other_commands_talk_to() {
     let (here, there) = (Site::start(), Site::start());
@@ -26,7 +26,7 @@ fn a_status_is_about_the_server_that_other_commands_talk_to() {
     assert_eq!((code, &shown["state"]), (0, &"running".into()), "{shown}");
     assert_eq!((&shown["url"], &shown["chosen_by"]), (&there.url().into(), &"MUSTER_URL".into()));
     assert_eq!((&shown["clusters"], shown["state_dir"].is_null()), (&0.into(), true), "{shown}");
-    // Without the right to read everything it is known whether the server runs.
+    // Without the right to read everything, it is only known whether the server runs.
     let (code, shown, said) = status(&there.url(), &user, &[]);
     assert_eq!((code, &shown["state"]), (0, &"running".into()), "{said}");
     assert!(
@@ -36,7 +36,7 @@ fn a_status_is_about_the_server_that_other_commands_talk_to() {
     let (code, shown, said) = status("https://localhost:1", key.trim_end(), &[]);
     assert_eq!((code, &shown["state"]), (1, &"not_responding".into()), "{shown}");
     assert!(said.contains("the server at https://localhost:1 does not respond"), "{said}");
-    // A directory that is named counts for more.
+    // A directory that is named takes precedence.
     let own = here.state().display().to_string();
     let (code, shown, _) = status(&there.url(), key.trim_end(), &["--state-dir", &own]);
     assert_eq!((code, &shown["url"]), (0, &here.url().into()), "{shown}");
@@ -56,7 +56,7 @@ fn a_status_says_whether_a_server_runs_and_what_it_does() {
     let down = site.run(&["down"]);
     assert_eq!((down.code, down.stdout.len()), (0, 0), "{}", down.stderr);
     assert!(down.stderr.contains("nothing to stop"), "{}", down.stderr);
-    assert!(!site.state().exists(), "looking made the folder");
+    assert!(!site.state().exists(), "looking created the folder");
 
     site.start_with(&["--isolation", "none"]);
     site.text(&CLUSTER);
@@ -78,7 +78,7 @@ fn a_status_says_whether_a_server_runs_and_what_it_does() {
         assert!(table.contains(row), "{table}");
     }
 
-    // What goes on is told, and the next start finds it.
+    // What keeps running is listed, and the next start finds it.
     let mut server = site.take_server();
     let down = site.run(&["down"]);
     assert_eq!((down.code, down.stdout.len()), (0, 0), "{}", down.stderr);
@@ -115,7 +115,7 @@ fn a_number_in_a_file_is_no_reason_to_stop_a_process() {
     assert!(stranger.try_wait().expect("a child of ours").is_none(), "it was stopped");
     assert_eq!(site.run(&["status"]).code, 3);
 
-    // A server that runs is found whatever the file says.
+    // A running server is found whatever the file says.
     site.start_with(&["--isolation", "none"]);
     std::fs::write(&file, {
         let text = std::fs::read_to_string(&file).expect("it is ready");
@@ -151,7 +151,7 @@ fn a_server_that_hangs_is_killed_only_by_force() {
     site.start_with(&["--isolation", "none"]);
 }
 
-/// Begins to send something and does not go on.
+/// Starts to send something and does not continue.
 fn stall(site: &Site) -> std::thread::JoinHandle<()> {
     let client = Client::of(site);
     let (token, _) = client.token(site);

@@ -1,4 +1,4 @@
-//! The words of `az ml compute`, `az ml workspace` and `az resource` beyond the everyday ones.
+//! The commands of `az ml compute`, `az ml workspace` and `az resource` beyond the everyday ones.
 
 use crate::support::{CLUSTER, Site};
 use serde_json::json;
@@ -53,7 +53,7 @@ fn what_makes_no_sense_is_refused_with_what_does() {
 #[test]
 fn words_flags_and_names_that_are_almost_right_get_a_hint() {
     let mut site = Site::empty();
-    // Where nothing is made by its first use.
+    // On a server that creates nothing on first use.
     site.start_as("serve");
     site.text(&["workspace", "create", "-n", "default"]);
     site.text(&["workspace", "create", "-n", "vision"]);

@@ -1,4 +1,4 @@
-//! `muster whatif` from the real binary: what it prints, draws and refuses. It asks no server.
+//! `muster whatif` from the real binary: what it prints, draws and refuses. It contacts no server.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ const FIELDS: [&str; 16] = [
     "queue_p99_s",
 ];
 
-/// A folder with a trace of these rows, and the trace's path.
+/// A folder with a trace of these rows, and the path of the trace.
 fn site(rows: &str) -> (Site, String) {
     let site = Site::empty();
     let path = site.folder().join("trace.csv");
@@ -35,7 +35,7 @@ fn site(rows: &str) -> (Site, String) {
 
 #[test]
 fn a_row_per_setting_with_the_figures_that_can_be_worked_out_by_hand() {
-    // The node is up at 180 s and runs an hour; half an hour later the next job comes.
+    // The node is up at 180 s and runs an hour; half an hour later the next job arrives.
     let (site, trace) = site("0,3600,1,1,ann,\n5580,3600,1,1,,\n");
     let rows = site
         .json(&["whatif", "--trace", &trace, "--idle", "3600,0", "--boot", "180", "-o", "json"]);

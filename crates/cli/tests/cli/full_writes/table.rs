@@ -8,38 +8,38 @@ use serde_json::{Value, json};
 use super::Client;
 use crate::support::Site;
 
-/// Every route, with its methods; a test of `muster-wire` sees that none is missing there.
+/// Every route, with its methods; a test in `muster-wire` makes sure that none is missing there.
 const PAGE: &str = include_str!("../../../../../docs/reference/arm.md");
 const ML: &str = "Microsoft.MachineLearningServices";
 
-/// What is asked with another method than GET and writes nothing to the store.
+/// Requests with a method other than GET that write nothing to the store.
 const READS: [(&str, &str); 13] = [
     ("POST", "ClientToken"), // Signs a token.
     ("POST", "ComputeNodes"),
-    ("POST", "DatastoreSecrets"), // Signs an address.
+    ("POST", "DatastoreSecrets"), // Signs a URL.
     ("POST", "DeviceCode"),       // Refused in any case.
     ("POST", "JobCheck"),
     ("POST", "ResolvedData"),
     ("POST", "ResolvedModels"),
     ("POST", "RunData"),
-    ("POST", "CollectGarbage"), // Removes files, and so works while the disk is full.
-    ("POST", "V1Experiments"),  // Refused in any case.
+    ("POST", "CollectGarbage"), // Deletes files, and so works while the disk is full.
+    ("POST", "V1Experiments"), // Refused in any case.
     ("POST", "Validate"),
     ("POST", "WhatIf"),
     ("POST", "WorkspaceAction"),
 ];
 
-/// A change, and whether it works when there is space: some need more than is made here.
+/// A change, and whether it works when there is space: some need more than is created here.
 pub struct Row {
     pub method: &'static str,
     pub path: String,
     pub body: Value,
     pub works: bool,
-    /// When the disk is full.
+    /// The status when the disk is full.
     pub status: u16,
 }
 
-/// What is there before the disk is full, by its path.
+/// What exists before the disk is full, by path.
 pub fn given(at: &Places) -> Vec<(String, Value)> {
     let (ws, group) = (&at.workspace, &at.group);
     let mut given = vec![
@@ -87,7 +87,7 @@ fn nothing() -> Value {
     }}})
 }
 
-/// Where things are.
+/// The paths that the rows use.
 pub struct Places {
     pub workspace: String,
     pub group: String,
@@ -124,7 +124,7 @@ fn row(method: &'static str, path: String, body: Value) -> Row {
     Row { method, path, body, works: true, status: 503 }
 }
 
-/// Changes of everything that there is, what is deleted last.
+/// Changes to everything that exists; deletes come last.
 pub fn rows(at: &Places) -> Vec<Row> {
     let ws = &at.workspace;
     let tags = || json!({ "tags": { "note": "late" } });
@@ -166,7 +166,7 @@ pub fn rows(at: &Places) -> Vec<Row> {
         row("PUT", at.deployment("late"), nothing()),
         row("POST", format!("{region}/updateQuotas"), quota),
         row("POST", "/providers/Muster.Hosts/token".to_owned(), json!({})),
-        // Files are no rows of the store. Whoever sends them is told that it is the disk, and does not try for minutes.
+        // Files are not rows of the store. The client is told that the disk is full, and does not retry for minutes.
         Row {
             status: 507,
             ..row("PUT", files("trees", &tree.to_string()), json!("muster-tree 1\n"))
@@ -210,7 +210,8 @@ pub fn rows(at: &Places) -> Vec<Row> {
 
 /// The route's own name, as the page's test has it: `Compute { workspace: … }` → `Compute`.
 fn name_of(path: &str) -> String {
-    let route = Request::parse(path, None).unwrap_or_else(|_| panic!("{path} is no route")).route;
+    let route =
+        Request::parse(path, None).unwrap_or_else(|_| panic!("{path} is not a route")).route;
     let shown = format!("{route:?}");
     let families = [
         "Manager(",
@@ -228,7 +229,7 @@ fn name_of(path: &str) -> String {
     inner.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("").to_owned()
 }
 
-/// Whoever adds a route that changes something adds it to the table here.
+/// A new route that changes something must be added to the table here.
 pub fn check_that_none_is_missing(rows: &[Row]) {
     let mut tried: BTreeSet<(String, String)> =
         rows.iter().map(|row| (row.method.to_owned(), name_of(&row.path))).collect();

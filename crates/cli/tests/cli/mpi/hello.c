@@ -1,4 +1,4 @@
-/* Says who it is and where, and adds up with the others. */
+/* Prints its rank and its node, and adds up the ranks with the others. */
 #include <mpi.h>
 #include <stdio.h>
 

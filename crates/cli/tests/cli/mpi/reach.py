@@ -1,4 +1,4 @@
-"""What ssh is elsewhere: `reach.py HOST COMMAND...` runs a command there, `reach.py` alone does what it is told."""
+"""Replaces ssh: `reach.py HOST COMMAND...` runs a command there, `reach.py` alone runs the commands of others."""
 
 import os
 import socket
@@ -27,6 +27,6 @@ while True:
     if command == "done":
         call.sendall(b"\0")
         break
-    # What starts here goes on when whoever asked for it has hung up.
+    # The command continues even if the caller has disconnected.
     ended = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL).returncode
     call.sendall(bytes([ended & 0xFF]))

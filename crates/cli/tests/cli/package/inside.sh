@@ -2,9 +2,9 @@
 # Runs as root on a booted machine: installs the package, uses it as docs/guides/install.md says, and removes it.
 set -euo pipefail
 trap 'echo "failed in line $LINENO: $BASH_COMMAND"; journalctl --quiet --no-pager -u "muster*" -n 40' ERR
-# It deletes things that another machine may need.
+# It deletes files that a real machine may need.
 [ "$(systemd-detect-virt)" = systemd-nspawn ]
-# What systemd gives a service has no HOME.
+# A service of systemd has no HOME.
 export HOME=/root
 
 must_fail() {
@@ -14,7 +14,7 @@ must_fail() {
     fi
 }
 as() { runuser -u "$1" -- env -C / HOME="$(getent passwd "$1" | cut -d: -f6)" "${@:2}"; }
-# The server's owner, as the guide does it with sudo.
+# The server's owner, as in the guide with sudo.
 owner() { as muster muster "$@" --state-dir /var/lib/muster; }
 wait_until() {
     for _ in {1..300}; do

@@ -28,7 +28,7 @@ done
 
 mkdir -p "$folder"/{root,work,written/etc/systemd/system} /run/systemd/nspawn
 cp "$here/package-test.service" "$folder/written/etc/systemd/system/"
-# systemd-nspawn keeps notes here.
+# systemd-nspawn stores its state here.
 mount -t tmpfs tmpfs /run/systemd/nspawn
 mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/written,workdir=$folder/work" "$folder/root"
 # A node needs all privileges of root. The machine has no network, so it cannot disturb other servers.

@@ -1,4 +1,4 @@
-"""Tries to get at everything that is not this job's own, and says what it got."""
+"""Tries to access everything that is not this job's own, and prints what it got."""
 
 import ctypes
 import json
@@ -15,7 +15,7 @@ got = []
 
 
 def tries(what, call):
-    """Whatever works is one thing too many."""
+    """Records a call that works, because none should."""
     try:
         result = call()
     except OSError:
@@ -30,20 +30,20 @@ def read(path):
 
 
 def files_of(path):
-    """What is open there. Where all jobs are one user, a job may count what its first process has open, and no more."""
+    """The open files. Where all jobs are one user, a job may count those of its first process, and no more."""
     return [os.readlink(os.path.join(path, number)) for number in os.listdir(path)]
 
 
 def called(name, *arguments):
-    """Whether the system call was let through: 0, or a count."""
+    """Whether the system call was allowed: 0, or a count."""
     return getattr(libc, name)(*arguments) >= 0
 
 
-# Nothing below may harm the machine if a wall is missing.
+# Nothing below may harm the machine if a part of the sandbox is missing.
 if os.getuid() == 0:
-    sys.exit("root needs no walls to pry at")
+    sys.exit("this test must not run as root")
 
-# What is not there for it at all.
+# What the job must not see at all.
 for path in (state, "/run/muster/given", "/run/muster/given/secret", "/node/journal"):
     tries(f"sees {path}", lambda path=path: os.path.exists(path))
 tries("looks into its node's folder", lambda: os.listdir("/node"))
@@ -55,7 +55,7 @@ for folder in ("/run", "/var", "/root", "/home", "/srv", "/mnt", "/dev/shm", "/t
                 tries(f"finds the victim's words in {path}", lambda path=path: secret in read(path))
                 tries(f"may write to {path}", lambda path=path: os.access(path, os.W_OK) and open(path, "ab"))
 
-# Other processes, whatever shows them.
+# Other processes, by every interface.
 for pid in filter(str.isdigit, os.listdir("/proc")):
     for file in ("environ", "cmdline"):
         tries(f"reads {file} of {pid}", lambda pid=pid, file=file: secret in read(f"/proc/{pid}/{file}"))
@@ -70,7 +70,7 @@ for pid in [1, *pids]:
 for pid in pids:
     tries(f"signals {pid}", lambda pid=pid: os.kill(pid, 0) is None)
 
-# The walls themselves.
+# The sandbox itself.
 tries("makes namespaces", lambda: called("unshare", 0x10000000))
 tries("mounts", lambda: called("mount", b"none", b"/tmp", b"tmpfs", 0, 0))
 tries("becomes root", lambda: called("setuid", 0))
@@ -80,7 +80,7 @@ for place, _, files in os.walk("/sys/fs/cgroup"):
         path = os.path.join(place, file)
         tries(f"may write to {path}", lambda path=path: os.access(path, os.W_OK))
 
-# Sockets that no network keeps apart: of the machine, of its kernel, and those that other rules do not see.
+# Sockets that no network namespace separates: of the machine, of its kernel, and those that other rules miss.
 def opens(*kind):
     with socket.socket(*kind):
         return True
@@ -96,7 +96,7 @@ for family in (socket.AF_INET, socket.AF_INET6):
     tries("opens MPTCP", lambda family=family: opens(family, socket.SOCK_STREAM, 262))
     tries("opens SCTP", lambda family=family: opens(family, socket.SOCK_STREAM, 132))
 
-# What the neighbour on this node listens on: its loopback, a name without a file, and whatever address it may have.
+# What the neighbour on this node listens on: its loopback, an abstract name, and every address that it may have.
 def connects(family, address):
     with socket.socket(family) as caller:
         caller.settimeout(0.3)
@@ -106,15 +106,15 @@ def connects(family, address):
 
 own = urllib.parse.urlsplit(os.environ["MSI_ENDPOINT"])
 if not connects(socket.AF_INET, (own.hostname, own.port)):
-    sys.exit("there is no way to the server")
+    sys.exit("the server cannot be reached")
 for host in ("127.0.0.1", *(f"10.0.2.{last}" for last in range(100, 105))):
     for port in (23456, 23457):
         tries(f"connects to {host}:{port}", lambda address=(host, port): connects(socket.AF_INET, address))
 tries("connects by a name without a file", lambda: connects(socket.AF_UNIX, "\0only-the-" + "victim-listens"))
 tries("sees the name", lambda: b"only-the-" + b"victim-listens" in read("/proc/net/unix"))
 
-# Its first process takes no signal from inside. Last, all that it reaches but itself; not where the walls are not there.
+# Its first process accepts no signal from inside. Last, everything it can reach except itself, if nothing was found.
 if not got:
     tries("ends its own first process", lambda: os.kill(1, signal.SIGKILL))
-    tries("ends everybody", lambda: os.kill(-1, signal.SIGKILL))
+    tries("ends every process", lambda: os.kill(-1, signal.SIGKILL))
 print("got:" + json.dumps(got), flush=True)

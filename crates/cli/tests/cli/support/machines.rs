@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::sandbox::{self, wait_until};
 use super::{Done, Site, done, ends, signal};
 
-/// So that nobody waits for a minute, and a busy machine still renews in time.
+/// Short enough that tests do not wait for a minute, and long enough that a busy machine renews it in time.
 const LEASE_S: &str = "12";
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A server on one end of a cable, and the machine on the other. The server goes first.
+/// A server on one end of a cable, and the machine on the other. The server is dropped first.
 pub struct Pair {
     lease_s: &'static str,
     pub site: Site,
@@ -31,7 +31,7 @@ impl Pair {
         pair
     }
 
-    /// Starts the server, at the port that it had.
+    /// Starts the server on the port that it had.
     pub fn serve(&mut self) {
         let listen = format!("{}:0", self.machine.server_ip());
         let sandbox = ["--trusted-users", "--isolation", "sandbox"];
@@ -43,7 +43,7 @@ impl Pair {
         Pair::joined_with(LEASE_S)
     }
 
-    /// With a lease that nobody waits for.
+    /// With a lease that no test waits for.
     pub fn joined_patiently() -> Pair {
         Pair::joined_with("60")
     }
@@ -61,7 +61,7 @@ impl Pair {
 }
 
 impl Pair {
-    /// What the server answers to whoever wants to speak for a node of host `box`.
+    /// The server's response to a request to act for a node of host `box`.
     pub fn calls_for(&self, node: &str, key: &str) -> String {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--insecure", "--http1.1", "--max-time", "5", "-o", "/dev/null"]);
@@ -74,14 +74,14 @@ impl Pair {
         ] {
             curl.args(["-H", &header]);
         }
-        // A connection that is let in stays open until somebody ends it.
+        // A connection that is accepted stays open until one side ends it.
         curl.args(["-w", "%{http_code}"]).arg(format!("{}/host/v1/relay", self.site.url()));
-        String::from_utf8(curl.output().expect("curl is there").stdout).expect("a number")
+        String::from_utf8(curl.output().expect("curl is installed").stdout).expect("a number")
     }
 }
 
 impl Drop for Pair {
-    /// A server that ends takes its nodes away, so they have to be there.
+    /// A server that ends deletes its nodes, so the machines have to be there.
     fn drop(&mut self) {
         to_all("-CONT", &self.machine.processes());
         self.machine.heal();
@@ -89,17 +89,17 @@ impl Drop for Pair {
 }
 
 pub struct Machine {
-    /// The beginning of the names of its cable's ends.
+    /// The prefix of the names of its cable's ends.
     name: String,
-    /// Its network is there for as long as this runs.
+    /// Its network exists as long as this process runs.
     holder: Child,
-    /// Of the cable's network: 10.231.x.y with two addresses.
+    /// The network of the cable: 10.231.x.y with two addresses.
     network: [u8; 2],
     folder: tempfile::TempDir,
     host_agent: Option<Child>,
 }
 
-/// Which way nothing arrives any more. The senders do not hear of it.
+/// The direction in which nothing arrives any more. The senders do not notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     FromMachine,
@@ -117,7 +117,7 @@ impl Machine {
         let machine = Machine {
             name: format!("mt{pid}-{number}"),
             network,
-            holder: holder.expect("unshare is there"),
+            holder: holder.expect("unshare is installed"),
             folder: tempfile::tempdir().expect("a temporary folder"),
             host_agent: None,
         };
@@ -197,25 +197,25 @@ impl Machine {
         command
     }
 
-    /// Until it is a host.
+    /// Waits until it is a host.
     pub fn join(&mut self, site: &Site, more: &[&str]) {
         let log = File::create(self.log()).expect("io");
         let mut command = self.command(site, &self.state(), more);
-        self.host_agent = Some(command.stderr(log).spawn().expect("nsenter is there"));
+        self.host_agent = Some(command.stderr(log).spawn().expect("nsenter is installed"));
         wait_until("it joins", || self.says("this host joined"));
     }
 
     /// How joining ends from a folder where it must fail.
     pub fn fails_to_join(&self, site: &Site, more: &[&str]) -> Done {
         let state = self.folder.path().join("other");
-        done(self.command(site, &state, more).output().expect("nsenter is there"))
+        done(self.command(site, &state, more).output().expect("nsenter is installed"))
     }
 
     pub fn says(&self, words: &str) -> bool {
         std::fs::read_to_string(self.log()).is_ok_and(|log| log.contains(words))
     }
 
-    /// As its owner would; the nodes stay.
+    /// Stops the host agent as its owner would; the nodes are kept.
     pub fn stop(&mut self) {
         let mut host_agent = self.host_agent.take().expect("it was started");
         signal("-TERM", &host_agent);
@@ -241,7 +241,7 @@ impl Machine {
         sandbox::init_of(&self.state().join("sandboxes").join(node))
     }
 
-    /// The folder in which the one job on this machine runs.
+    /// The folder in which the only job on this machine runs.
     pub fn work(&self) -> PathBuf {
         let mut works = sandbox::works_in(&self.state().join("sandboxes"));
         works.pop().expect("it runs")
@@ -264,7 +264,7 @@ impl Machine {
         found
     }
 
-    /// Power off.
+    /// Switches the machine off.
     pub fn kill(&mut self) {
         to_all("-KILL", &self.processes());
         if let Some(mut host_agent) = self.host_agent.take() {
@@ -286,7 +286,7 @@ impl Machine {
 
     pub fn heal(&self) {
         let (server, here, there) = (self.server_ip(), self.here(), self.there());
-        // Where nothing was cut there is nothing to undo.
+        // If nothing was cut, there is nothing to undo.
         let _ = self.inside().args(["ip", "neigh", "del", &server, "dev", &there]).output();
         let _ = Command::new("ip").args(["neigh", "del", &self.ip(), "dev", &here]).output();
     }
@@ -305,13 +305,13 @@ fn ip(arguments: &[&str]) {
 }
 
 fn run(command: &mut Command) {
-    let done = command.output().expect("it is there");
+    let done = command.output().expect("it exists");
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 pub fn to_all(signal: &str, pids: &[u32]) {
     if !pids.is_empty() {
-        // One that has just ended is none of them.
+        // A process that has just ended is not among them.
         let pids = pids.iter().map(u32::to_string);
         let _ = Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status();
     }
@@ -323,7 +323,7 @@ fn parents() -> Vec<(u32, u32)> {
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Behind the name, which may hold anything: the state, then the parent.
+        // After the name, which may contain anything, come the state and the parent.
         let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
         Some((pid, parent))
     })

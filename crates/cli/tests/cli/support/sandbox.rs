@@ -1,4 +1,4 @@
-//! Servers whose nodes are in a sandbox, and what runs on them.
+//! Servers whose nodes are sandboxed, and what runs on them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub fn sandboxed() -> Site {
     site
 }
 
-/// The output of a job that must succeed, without the line that says what this machine does not enforce.
+/// The output of a job that must succeed, without the line about what this machine does not enforce.
 pub fn ran(site: &Site, cluster: &str, name: &str, command: &str) -> String {
     let job = ["job", "create", "--compute", cluster, "--command", command, "-n", name, "--stream"];
     let done = site.run(&job);
@@ -43,7 +43,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The folders of nodes that are made here, and whatever else is beside them.
+/// The folders of the nodes here, and everything next to them.
 pub fn nodes_in(sandboxes: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(sandboxes).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
@@ -53,7 +53,7 @@ pub fn init_of(node: &Path) -> Option<u32> {
     Identity::read(&node.join("init")).ok()?.filter(Identity::is_alive).map(|init| init.pid)
 }
 
-/// What a living node has as its own, as this machine sees it. Its disk is mounted in the node alone.
+/// The files of a living node, as this machine sees them. Its disk is mounted in the node alone.
 pub fn home_of(node: &Path) -> Option<PathBuf> {
     Some(format!("/proc/{}/root/node", init_of(node)?).into())
 }
@@ -82,7 +82,7 @@ pub fn processes(words: &[&str]) -> Vec<u32> {
     pids.filter(has_all).collect()
 }
 
-/// The cgroups of the nodes of this server, wherever the machine keeps them.
+/// The cgroups of the nodes of this server, wherever the machine has them.
 pub fn cgroups_of(instance: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![Path::new("/sys/fs/cgroup").to_path_buf()];

@@ -1,10 +1,10 @@
-//! Who is hit by a storm of kills, and how what runs on this machine is told apart.
+//! The victims of a storm of kills, and how the processes on this machine are told apart.
 
 use std::path::Path;
 
 use super::sandbox::processes;
 
-/// Numbers drawn from a seed: the same seed, the same numbers.
+/// Numbers drawn from a seed: the same seed gives the same numbers.
 pub struct Chance(u64);
 
 impl Chance {
@@ -29,7 +29,7 @@ impl Chance {
         all.get(usize::try_from(number).expect("small"))
     }
 
-    /// Jobs are hit most often: there are most of them.
+    /// Jobs are hit most often, because there are most of them.
     pub fn victim(&mut self) -> Victim {
         match self.below(10) {
             0 => Victim::Server,
@@ -56,7 +56,7 @@ impl Victim {
     pub const ALL: [Victim; 5] =
         [Victim::Server, Victim::Helper, Victim::Agent, Victim::Node, Victim::Job];
 
-    /// All there are now, each with the job that it is of, if it is of one.
+    /// All processes of this kind, each with its job, if it belongs to one.
     pub fn find(self, mark: &str, state: &str) -> Vec<(u32, Option<String>)> {
         // A node's first process and the porter have the helper's command line, and names of their own.
         let helpers = |wanted| {
@@ -76,13 +76,13 @@ impl Victim {
     }
 }
 
-/// Everything with an agent's command line: the agent itself, what it forks to start jobs, and the first process of
-/// each job.
+/// Everything with an agent's command line: the agent itself, the process that starts its jobs, and the first process
+/// of each job.
 fn agents(mark: &str) -> impl Iterator<Item = u32> {
     processes(&["agent", "--sandboxed", &format!("--node {mark}-")]).into_iter()
 }
 
-/// How many of its parents are agents, too: none of an agent's own, one of what starts its jobs.
+/// How many of its parents are agents, too: none for an agent itself, one for the process that starts its jobs.
 fn depth(pid: u32, mark: &str) -> usize {
     let is_agent = |pid: &u32| agents(mark).any(|agent| agent == *pid);
     std::iter::successors(parent(pid), |pid| parent(*pid)).take_while(is_agent).count()
@@ -93,13 +93,13 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The first process of the job that this one is of, unless it has just ended.
+/// The first process of the job that this one belongs to, unless it has just ended.
 pub fn first_of_job(pid: u32, mark: &str) -> Option<u32> {
     let first = std::iter::successors(Some(pid), |pid| parent(*pid)).nth(1)?;
     (depth(first, mark) == 2).then_some(first)
 }
 
-/// What a process of a job says about itself.
+/// What the variables of a job's process say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {
     pub pid: u32,
@@ -114,13 +114,13 @@ impl Marks {
         Some(Marks { pid, job: value("MUSTER_JOB_NAME")?, epoch: value("MUSTER_EPOCH")? })
     }
 
-    /// Of all jobs whose names begin so.
+    /// The processes of all jobs whose names begin with this prefix.
     pub fn of_all(mark: &str) -> Vec<Marks> {
         let all = pids().filter_map(Marks::of);
         all.filter(|marks| marks.job.starts_with(mark)).collect()
     }
 
-    /// Whether it is still the same. What has ended shows no variables.
+    /// Whether it is still the same process. A process that has ended shows no variables.
     pub fn lives(&self) -> bool {
         Marks::of(self.pid).is_some_and(|now| now == *self)
     }
@@ -148,8 +148,8 @@ fn value(variables: &[u8], name: &str) -> Option<String> {
     String::from_utf8(value).ok()
 }
 
-/// Every process that was started with this folder or this mark in its command line or among its variables, but for
-/// the one that asks.
+/// Every process that was started with this folder or this mark in its command line or its variables, except the one
+/// that asks.
 pub fn ours(state: &Path, mark: &str) -> Vec<u32> {
     let state = state.display().to_string();
     let is_named = |pid: &u32, file: &str| {
