@@ -98,9 +98,10 @@ fuzz: setup-rust setup-cxx ## run every parser under libFuzzer, for FUZZ_SECONDS
 	@scripts/fuzz $(or $(FUZZ_SECONDS),60) $(FUZZ_TARGETS)
 
 # `deny` does not check advisories, because they need a database from the network that changes at any time.
-check: setup-rust setup-deny $(TOOLS) ## check formatting, lints, dependency policy and spelling
+check: setup-rust setup-deny $(TOOLS) ## check formatting, lints, dependency policy, spelling and wording
 	@scripts/stage format cargo fmt --all --check
 	@scripts/stage spelling .tools/venv/bin/typos
+	@scripts/stage words scripts/words
 	@scripts/stage ruff .tools/venv/bin/ruff check bench clients examples scripts scripts/conformance scripts/third-party
 	@scripts/stage deny cargo deny check bans licenses sources
 	@scripts/stage clippy cargo clippy --workspace --all-targets --features $(FEATURES) -- -D warnings

@@ -116,9 +116,9 @@ def test_patch_of_what_is_fixed(call, pool, name, body):
 
 
 def test_patch_of_nothing(call, pool):
-    answer = call("PATCH", f"{WS}/computes/nobody", {"properties": {}})
+    answer = call("PATCH", f"{WS}/computes/no-such", {"properties": {}})
     assert answer.status_code == 404
-    assert "nobody" in answer.json()["error"]["message"]
+    assert "no-such" in answer.json()["error"]["message"]
 
 
 def test_what_was_read_may_be_put_and_patched_back(call, pool):
@@ -202,8 +202,8 @@ def test_resource_groups(call, pool):
     assert group == groups[0]
     assert group["properties"]["provisioningState"] == "Succeeded"
     assert call("HEAD", f"{SUBSCRIPTION}/resourcegroups/arm-rg").status_code == 204
-    assert call("HEAD", f"{SUBSCRIPTION}/resourcegroups/nobody").status_code == 404
-    missing = call("GET", f"{SUBSCRIPTION}/resourcegroups/nobody").json()
+    assert call("HEAD", f"{SUBSCRIPTION}/resourcegroups/no-such").status_code == 404
+    missing = call("GET", f"{SUBSCRIPTION}/resourcegroups/no-such").json()
     assert missing["error"]["code"] == "ResourceGroupNotFound"
 
 

@@ -15,7 +15,7 @@ from test_access import (  # noqa: F401  (fixtures)
     run_program,
 )
 
-SUB = "/subscriptions/estate-sub"
+SUB = "/subscriptions/governance-sub"
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_workspaces_of_the_sdk(server_env, owner, group):  # noqa: F811
     """`workspaces.begin_update` and `begin_delete` of azure-ai-ml, in a process of its own."""
     workspace = f"{group}/providers/{ML}/workspaces/sdk"
     owner("PUT", workspace, {"location": "eastus"})
-    found = run_program(SDK_PROGRAM, server_env, "estate-sub", group.rsplit("/", 1)[1])
+    found = run_program(SDK_PROGRAM, server_env, "governance-sub", group.rsplit("/", 1)[1])
     assert found == ["changed by hand", {"a": "b"}, True]
 
 

@@ -84,7 +84,7 @@ def test_lists_are_narrowed_by_tag_kind_and_page(
     assert found(tag=key, listViewType="All", **{"$top": "1"}) == newest_first
     assert found(tag=key, jobType="Command") == newest_first[:2]
     assert found(tag=key, jobType="Pipeline") == []
-    assert found(tag="nobody-has-it") == []
+    assert found(tag="no-such") == []
     for bad in ({"jobType": "Nonsense"}, {"listViewType": "Some"}):
         assert session.get(jobs, params=bad).status_code == 400
 
@@ -109,7 +109,7 @@ def test_run_history_is_read_and_written(ml_client, session, server, job_cluster
     assert f"runs/{job}" in log.text, "the activity log has it"
     for body in ({"hidden": "x"}, {"tags": {"a" * 600: "1"}}, {"displayName": "x" * 300}):
         assert session.patch(f"{base}/runs/{job}", json=body).status_code == 400
-    assert session.patch(f"{base}/runs/nobody", json={"hidden": True}).status_code == 404
+    assert session.patch(f"{base}/runs/no-such", json={"hidden": True}).status_code == 404
     assert session.delete(f"{base}/runs/{job}").status_code == 405
 
 

@@ -23,7 +23,8 @@ from azure.ai.ml.identity import AzureMLOnBehalfOfCredential
 url = os.environ["OBO_ENDPOINT"]
 print("address:" + url, flush=True)
 credential = AzureMLOnBehalfOfCredential()
-place = [os.environ["AZUREML_ARM_" + name] for name in ("SUBSCRIPTION", "RESOURCEGROUP", "WORKSPACE_NAME")]
+names = ("SUBSCRIPTION", "RESOURCEGROUP", "WORKSPACE_NAME")
+place = [os.environ["AZUREML_ARM_" + name] for name in names]
 job = MLClient(credential, *place).jobs.get(os.environ["AZUREML_RUN_ID"])
 print("submitted by:" + job.creation_context.created_by, flush=True)
 print("token:" + credential.get_token(sys.argv[1] + "/.default").token, flush=True)
@@ -41,8 +42,9 @@ import requests
 
 assert "OBO_ENDPOINT" not in os.environ
 url = os.environ["MSI_ENDPOINT"].removesuffix("/msi/token") + "/obo/token"
+resource = os.environ["AZUREML_SERVICE_ENDPOINT"]
 for run in (os.environ["AZUREML_RUN_TOKEN"], "wrong"):
-    answer = requests.get(url, params={"resource": os.environ["AZUREML_SERVICE_ENDPOINT"], "run": run})
+    answer = requests.get(url, params={"resource": resource, "run": run})
     print("answer:", answer.status_code, answer.text)
 """
 

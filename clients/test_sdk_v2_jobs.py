@@ -213,7 +213,7 @@ def test_what_cannot_be_is_refused_at_once(ml_client, cluster, environment, fold
     assert "jobs-cpv" in refused(compute="jobs-cpv")
     at = Input(type="uri_folder", path="azureml://datastores/nowhere/paths/x")
     assert "no such datastore" in refused(inputs={"x": at})
-    at = Input(type="uri_folder", path="azureml://jobs/nobody/outputs/x")
+    at = Input(type="uri_folder", path="azureml://jobs/no-such/outputs/x")
     assert "no such job" in refused(inputs={"x": at})
     at = Input(type="uri_folder", path="azureml://datastores/workspaceblobstore/paths/../x")
     assert "'..'" in refused(inputs={"x": at})

@@ -412,7 +412,7 @@ def test_a_refusal_leaves_the_connection_usable(server, server_env):
     connection.connect()
     connection.auto_open = 0
     for _ in range(2):
-        connection.putrequest("PUT", "/providers/Muster.Identity/users/nobody?api-version=1")
+        connection.putrequest("PUT", "/providers/Muster.Identity/users/no-such?api-version=1")
         connection.putheader("Content-Length", "2")
         connection.endheaders()
         time.sleep(0.2)

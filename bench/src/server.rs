@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Server {
     process: Option<Process>,
-    /// The server's own process, if the one that we started is its keeper.
+    /// The server's own process, if the one that we started is its reaper.
     kept: Option<u32>,
     state_dir: PathBuf,
     url: String,
@@ -56,12 +56,12 @@ impl Server {
         Server::spawn(Command::new(muster), state_dir, &[]).await
     }
 
-    /// Starts it under a keeper, so that its helper and its nodes are counted, and are ended even if it does not end
+    /// Starts it under a reaper, so that its helper and its nodes are counted, and are ended even if it does not end
     /// them.
     pub async fn start_kept(muster: &Path, state_dir: PathBuf, flags: &[&str]) -> Result<Server> {
-        let keeper = keep::words()?;
-        let mut command = Command::new(&keeper[0]);
-        command.args(&keeper[1..]).arg(muster).process_group(0);
+        let reaper = keep::words()?;
+        let mut command = Command::new(&reaper[0]);
+        command.args(&reaper[1..]).arg(muster).process_group(0);
         let mut server = Server::spawn(command, state_dir, flags).await?;
         server.kept = Some(keep::first_child(server.pid().context("the server runs")?)?);
         Ok(server)
@@ -138,7 +138,7 @@ impl Server {
         Ok(self.url.rsplit_once(':').context("a port")?.1.parse()?)
     }
 
-    /// The server's own process, or its keeper's.
+    /// The server's own process, or its reaper's.
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().and_then(|process| process.0.id())
     }
@@ -293,10 +293,10 @@ impl Server {
         Ok(())
     }
 
-    /// Crashes the server: its nodes are kept, under the keeper.
+    /// Crashes the server: its nodes are kept, under the reaper.
     pub fn kill(mut self) -> Result<Process> {
         // The next server can use the folder only after this one has released it.
-        keep::kill(self.kept.context("the server has no keeper")?)?;
+        keep::kill(self.kept.context("the server has no reaper")?)?;
         self.process.take().context("the server runs")
     }
 
@@ -313,7 +313,7 @@ impl Server {
     }
 }
 
-/// A server's process, or its keeper's. When it is dropped, everything below it is ended.
+/// A server's process, or its reaper's. When it is dropped, everything below it is ended.
 pub struct Process(Child);
 
 impl Drop for Process {

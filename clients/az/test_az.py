@@ -48,9 +48,9 @@ def test_groups(az):
     assert [group["name"] for group in json.loads(az("group", "list"))] == ["az-rg"]
     shown = json.loads(az("group", "show", "-n", "az-rg"))
     assert shown["properties"]["provisioningState"] == "Succeeded"
-    az("group", "show", "-n", "nobody", code=3)
+    az("group", "show", "-n", "no-such", code=3)
     assert az("group", "exists", "-n", "AZ-RG").strip() == "true"
-    assert az("group", "exists", "-n", "nobody").strip() == "false"
+    assert az("group", "exists", "-n", "no-such").strip() == "false"
 
 
 def test_resource_list_and_show(az):

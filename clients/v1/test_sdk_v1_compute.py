@@ -74,7 +74,7 @@ while name in ws.compute_targets and time.monotonic() < until:
     time.sleep(0.2)
 print(list(ws.compute_targets))
 """
-NOT_FOUND = "ComputeTarget(workspace=ws, name='nobody')"
+NOT_FOUND = "ComputeTarget(workspace=ws, name='no-such')"
 EXPERIMENT = """
 from azureml.core import Experiment, ScriptRunConfig
 experiment = Experiment(workspace=ws, name="first")

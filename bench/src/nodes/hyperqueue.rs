@@ -67,8 +67,8 @@ impl Cluster {
         let mut kept = Kept::start(&words, |command| {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         })?;
-        let input = kept.keeper().stdin.take().context("standard input is piped")?;
-        let output = kept.keeper().stdout.take().context("standard output is piped")?;
+        let input = kept.reaper().stdin.take().context("standard input is piped")?;
+        let output = kept.reaper().stdout.take().context("standard output is piped")?;
         let (send, lines) = channel();
         // It ends when its pipe is closed.
         std::thread::spawn(move || {

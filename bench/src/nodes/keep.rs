@@ -1,4 +1,4 @@
-//! Keeps a stack of processes together, ours or a peer's: orphans of daemons are adopted by a keeper and not by init,
+//! Keeps a stack of processes together, ours or a peer's: orphans of daemons are adopted by a reaper and not by init,
 //! so their time is counted and all of them are ended.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 
-/// The first argument that makes this program a keeper.
+/// The first argument that makes this program a reaper.
 pub const WORD: &str = "keep";
 
 const START: Duration = Duration::from_secs(5);
@@ -44,66 +44,66 @@ fn end_with_parent() {
     end(std::process::id());
 }
 
-/// This program as the keeper of a command, whose arguments are still to be added.
+/// This program as the reaper of a command, whose arguments are still to be added.
 pub fn words() -> Result<Vec<String>> {
     let own = std::env::current_exe()?.to_str().context("a path in UTF-8")?.to_owned();
     Ok(vec![own, WORD.to_owned()])
 }
 
-/// A process under a keeper. When it is dropped, everything that it started is ended.
+/// A process under a reaper. When it is dropped, everything that it started is ended.
 pub struct Kept {
-    keeper: Child,
+    reaper: Child,
     pub pid: u32,
 }
 
 impl Kept {
     pub fn start(words: &[String], set_up: impl FnOnce(&mut Command)) -> Result<Kept> {
-        let keeper = self::words()?;
-        let mut command = Command::new(&keeper[0]);
+        let reaper = self::words()?;
+        let mut command = Command::new(&reaper[0]);
         // Ctrl-C is for the benchmark, not for its keepers.
-        command.args(&keeper[1..]).args(words).process_group(0);
+        command.args(&reaper[1..]).args(words).process_group(0);
         set_up(&mut command);
-        let mut kept = Kept { keeper: command.spawn()?, pid: 0 };
-        kept.pid = first_child(kept.keeper.id())?;
+        let mut kept = Kept { reaper: command.spawn()?, pid: 0 };
+        kept.pid = first_child(kept.reaper.id())?;
         Ok(kept)
     }
 
-    pub fn keeper(&mut self) -> &mut Child {
-        &mut self.keeper
+    pub fn reaper(&mut self) -> &mut Child {
+        &mut self.reaper
     }
 
     pub fn cpu(&self) -> Duration {
-        cpu(self.keeper.id())
+        cpu(self.reaper.id())
     }
 
     pub fn is_up(&mut self) -> bool {
-        matches!(self.keeper.try_wait(), Ok(None))
+        matches!(self.reaper.try_wait(), Ok(None))
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
         // Once it has been waited for, its process id may belong to another process.
-        if read(self.pid).is_some_and(|process| process.parent == self.keeper.id()) {
+        if read(self.pid).is_some_and(|process| process.parent == self.reaper.id()) {
             signal(self.pid, Signal::TERM);
         }
         let started = Instant::now();
         while started.elapsed() < POLITE && self.is_up() {
             std::thread::sleep(PAUSE);
         }
-        end(self.keeper.id());
-        let _ = self.keeper.kill();
-        let _ = self.keeper.wait();
+        end(self.reaper.id());
+        let _ = self.reaper.kill();
+        let _ = self.reaper.wait();
     }
 }
 
-/// The command's own process, which is the first child of a keeper.
-pub fn first_child(keeper: u32) -> Result<u32> {
+/// The command's own process, which is the first child of a reaper.
+pub fn first_child(reaper: u32) -> Result<u32> {
     let started = Instant::now();
     while started.elapsed() < START {
-        // Until it executes another program, it is a copy of the keeper.
-        let own = fs::read_link(format!("/proc/{keeper}/exe")).ok();
-        let child = processes().into_iter().find(|(_, process)| process.parent == keeper);
+        // Until it executes another program, it is a copy of the reaper.
+        let own = fs::read_link(format!("/proc/{reaper}/exe")).ok();
+        let child = processes().into_iter().find(|(_, process)| process.parent == reaper);
         if let Some((pid, _)) = child
             && fs::read_link(format!("/proc/{pid}/exe")).ok() != own
         {

@@ -50,11 +50,11 @@ fn measure(
         let started = parse_stamp(&String::from_utf8_lossy(&output.stdout))?;
         warm.add(Duration::from_nanos(started.saturating_sub(before)));
     }
-    // Bubblewrap does not wait for what it starts, so a keeper has to, for its time to be counted.
-    let keeper = keep::words()?;
+    // Bubblewrap does not wait for what it starts, so a reaper has to, for its time to be counted.
+    let reaper = keep::words()?;
     let before = keep::cpu(std::process::id());
-    let mut command = Command::new(&keeper[0]);
-    command.args(&keeper[1..]).args([&keeper[0], WORD, &tasks.to_string()]).args(prefix);
+    let mut command = Command::new(&reaper[0]);
+    command.args(&reaper[1..]).args([&reaper[0], WORD, &tasks.to_string()]).args(prefix);
     let output = command.stderr(Stdio::null()).output()?;
     let cpu = keep::cpu(std::process::id()).saturating_sub(before);
     let took = String::from_utf8_lossy(&output.stdout).trim().parse();

@@ -352,8 +352,10 @@ mod tests {
     fn the_help_of_every_command_is_as_it_was() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/golden/help");
         let writes = std::env::var_os("MUSTER_GOLDEN").is_some();
+        let mut known = std::collections::BTreeSet::new();
         for (path, command) in commands() {
             let file = folder.join(format!("{}.txt", path.replace(' ', "-")));
+            known.insert(file.clone());
             let help = help(command);
             if writes {
                 std::fs::write(&file, &help).unwrap();
@@ -361,5 +363,8 @@ mod tests {
             let before = std::fs::read_to_string(&file).unwrap_or_default();
             assert_eq!(help, before, "{path}: if this is intended, run with MUSTER_GOLDEN=write");
         }
+        let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        let stale: Vec<_> = files.filter(|file| !known.contains(file)).collect();
+        assert!(stale.is_empty(), "these commands no longer exist; delete {stale:?}");
     }
 }

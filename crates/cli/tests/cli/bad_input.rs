@@ -194,14 +194,19 @@ const ASKED: &[Case] = &[
         &["9", "lower"],
     ),
     (
-        "update nobody",
-        &["compute", "update", "-n", "nobody", "-d", "9"],
+        "update no-such",
+        &["compute", "update", "-n", "no-such", "-d", "9"],
         3,
-        &["nobody", "create it"],
+        &["no-such", "create it"],
     ),
-    ("show nobody", &["compute", "show", "-n", "nobody"], 3, &["nobody", "check the name"]),
-    ("nodes of nobody", &["compute", "list-nodes", "-n", "nobody"], 3, &["nobody", "check"]),
-    ("delete nobody", &["compute", "delete", "-y", "-n", "nobody"], 3, &["nobody", "compute list"]),
+    ("show no-such", &["compute", "show", "-n", "no-such"], 3, &["no-such", "check the name"]),
+    ("nodes of no-such", &["compute", "list-nodes", "-n", "no-such"], 3, &["no-such", "check"]),
+    (
+        "delete no-such",
+        &["compute", "delete", "-y", "-n", "no-such"],
+        3,
+        &["no-such", "compute list"],
+    ),
     (
         "bad workspace",
         &["compute", "create", "-n", "bad", "-w", "a b"],
@@ -217,9 +222,9 @@ const ASKED: &[Case] = &[
     ),
     (
         "no compute",
-        &["job", "create", "--compute", "nobody", "--command", "true"],
+        &["job", "create", "--compute", "no-such", "--command", "true"],
         2,
-        &["nobody", "compute list"],
+        &["no-such", "compute list"],
     ),
     (
         "compute id",

@@ -193,7 +193,7 @@ fn the_activity_log_says_who_did_what() {
     );
     assert_eq!(operations(&["-g", "lab", "--status", "failed"]).lines().count(), 1);
     assert_eq!(operations(&["--namespace", "Microsoft.Authorization"]).lines().count(), 1);
-    assert_eq!(operations(&["--caller", "nobody"]), "");
+    assert_eq!(operations(&["--caller", "no-such"]), "");
     assert_eq!(operations(&["--end-time", "2020-01-01"]), "");
     assert_eq!(operations(&["--start-time", "2h", "--offset", "1h"]), "");
     assert_eq!(operations(&["--start-time", "1h", "-g", "lab"]), wanted);

@@ -308,12 +308,12 @@ fn a_cluster_is_itself_on_a_joined_machine_too() {
         "somebody",
         &["--size", "Standard_DS1_v2", "--identity-type", "SystemAssigned"],
     );
-    cluster(&pair.site, "nobody", &["--size", "Standard_DS1_v2"]);
+    cluster(&pair.site, "no-such", &["--size", "Standard_DS1_v2"]);
     let shown = pair.site.json(&["compute", "show", "-n", "somebody"]);
     let id = shown["identity"]["principal_id"].as_str().expect("it has an identity").to_owned();
     let said = ran(&pair.site, "somebody", "who", WHO);
     assert!(said.contains("me:") && said.contains(&id), "{said} {id}");
-    let said = ran(&pair.site, "nobody", "who-not", WHO);
+    let said = ran(&pair.site, "no-such", "who-not", WHO);
     assert!(said.contains("Identity not found"), "{said}");
     assert_eq!(pair.machine.nodes().len(), 2, "both ran there");
 

@@ -118,12 +118,12 @@ fn a_timeline_shows_the_phase_that_failed() {
 #[test]
 fn what_does_not_exist_has_no_reasons() {
     let site = Site::start();
-    let unknown = site.run(&["why", "nobody"]);
+    let unknown = site.run(&["why", "no-such"]);
     assert_eq!((unknown.code, unknown.stdout.len()), (3, 0));
-    assert!(unknown.stderr.contains("no job or cluster 'nobody'"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("no job or cluster 'no-such'"), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("hint: `muster job list"), "{}", unknown.stderr);
-    assert_eq!(site.run(&["why", "nobody", "--job"]).code, 3);
-    assert_eq!(site.run(&["why", "nobody", "--compute"]).code, 3);
+    assert_eq!(site.run(&["why", "no-such", "--job"]).code, 3);
+    assert_eq!(site.run(&["why", "no-such", "--compute"]).code, 3);
 }
 
 #[test]

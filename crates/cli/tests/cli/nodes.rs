@@ -28,7 +28,7 @@ fn a_node_is_a_place_of_its_own_and_leaves_nothing() {
     let line = std::fs::read_to_string(format!("/proc/{}/cmdline", helper[0])).expect("it runs");
     let mut words = line.split('\0').skip_while(|word| *word != "--instance");
     let instance = words.nth(1).expect("it has a name").to_owned();
-    assert_eq!(helper.len(), 3, "a helper, its porter, and the first process of a node");
+    assert_eq!(helper.len(), 3, "a helper, its slirp process, and the first process of a node");
 
     let delete = site.run(&["compute", "delete", "-n", "cpu", "--yes"]);
     assert_eq!(delete.code, 0, "{}", delete.stderr);

@@ -130,7 +130,7 @@ fn commands_for_people_take_queries_too() {
     let names =
         site.text(&[&limits[..], &["[?starts_with(name, 'Total')].name", "-o", "tsv"]].concat());
     assert_eq!(names, "TotalDedicatedCores\nTotalLowPriorityCores\n");
-    let unknown = site.run(&["why", "nobody", "--query", "value", "-o", "none"]);
+    let unknown = site.run(&["why", "no-such", "--query", "value", "-o", "none"]);
     assert_eq!(unknown.code, 3);
 }
 

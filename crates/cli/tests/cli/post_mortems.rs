@@ -103,7 +103,7 @@ fn a_bad_node_leaves_a_post_mortem_that_outlives_it() {
     std::fs::remove_file(&relays).expect("our own");
     std::fs::rename(&away, &relays).expect("our own");
 
-    let missing = site.run(&["compute", "show-post-mortem", "-n", "cpu", "--node", "nobody"]);
+    let missing = site.run(&["compute", "show-post-mortem", "-n", "cpu", "--node", "no-such"]);
     assert_eq!(missing.code, 3, "{}", missing.stderr);
     assert_eq!(site.run(&["compute", "list-post-mortems", "-n", "nothing"]).code, 3);
 }

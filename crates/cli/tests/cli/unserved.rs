@@ -73,7 +73,7 @@ fn nodes_without_a_server_end_and_the_next_start_leaves_nothing_of_them() {
     });
     assert_eq!(cgroups_of(&instance), Vec::<PathBuf>::new());
     assert_eq!(interfaces(second), ["lo"]);
-    // The helper and its porter.
+    // The helper and its slirp process.
     assert_eq!(processes(&["helper", &state]).len(), 2);
     assert_eq!(processes(&["agent", "--sandboxed", &state]), Vec::<u32>::new());
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it exists");

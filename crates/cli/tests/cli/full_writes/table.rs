@@ -23,7 +23,7 @@ const READS: [(&str, &str); 13] = [
     ("POST", "ResolvedModels"),
     ("POST", "RunData"),
     ("POST", "CollectGarbage"), // Deletes files, and so works while the disk is full.
-    ("POST", "V1Experiments"), // Refused in any case.
+    ("POST", "V1Experiments"),  // Refused in any case.
     ("POST", "Validate"),
     ("POST", "WhatIf"),
     ("POST", "WorkspaceAction"),

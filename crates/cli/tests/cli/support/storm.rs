@@ -58,7 +58,7 @@ impl Victim {
 
     /// All processes of this kind, each with its job, if it belongs to one.
     pub fn find(self, mark: &str, state: &str) -> Vec<(u32, Option<String>)> {
-        // A node's first process and the porter have the helper's command line, and names of their own.
+        // A node's first process and the slirp process have the helper's command line, and names of their own.
         let helpers = |wanted| {
             processes(&["helper", state]).into_iter().filter(move |pid| name(*pid) == wanted)
         };
