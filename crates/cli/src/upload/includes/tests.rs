@@ -137,5 +137,5 @@ fn what_does_not_go_together_is_refused() {
     let local = gathered(top, Some("src"), &["../shared.txt"]).unwrap();
     assert!(local.files().iter().any(|file| file.path == "shared.txt"));
     fs::write(top.join("more/shared.txt"), "other").unwrap();
-    assert!(refused(&["../more/shared.txt"]).contains("shared.txt' already"));
+    assert!(refused(&["../more/shared.txt"]).contains("already contains"));
 }
