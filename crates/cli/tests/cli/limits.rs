@@ -121,7 +121,7 @@ fn what_does_not_exist_has_no_reasons() {
     let unknown = site.run(&["why", "no-such"]);
     assert_eq!((unknown.code, unknown.stdout.len()), (3, 0));
     assert!(unknown.stderr.contains("no job or cluster 'no-such'"), "{}", unknown.stderr);
-    assert!(unknown.stderr.contains("hint: `muster job list"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("hint: list them with `muster job list"), "{}", unknown.stderr);
     assert_eq!(site.run(&["why", "no-such", "--job"]).code, 3);
     assert_eq!(site.run(&["why", "no-such", "--compute"]).code, 3);
 }

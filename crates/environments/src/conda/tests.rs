@@ -75,8 +75,8 @@ fn variables_are_for_the_jobs() {
         found.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(pairs, ["A=b", "E=", "N=3"]);
     let notes = found.notes.join("\n");
-    assert!(notes.contains("variable PATH is left out: jobs find"), "{notes}");
-    assert!(notes.contains("variable I is left out: ${{ stands"), "{notes}");
+    assert!(notes.contains("variable PATH is left out: jobs use"), "{notes}");
+    assert!(notes.contains("variable I is left out: ${{ refers"), "{notes}");
     assert!(read("variables:").variables.is_empty());
 }
 
