@@ -32,7 +32,8 @@ FEATURES := muster-cli/object-store,muster-sim/planted-bugs
 AT_ONCE := $(shell echo $$(( $$(nproc) * 2 )))
 # Commands read K from the environment, because a quote in it would end the quoting of a command that contains it.
 export K
-PYTEST := .venv/bin/python -m pytest --quiet --disable-warnings
+# Directories of tests that passed are deleted at the end: those of all tests take tens of gigabytes.
+PYTEST := .venv/bin/python -m pytest --quiet --disable-warnings -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1
 
 .PHONY: help run package test test-setup test-all test-core test-rust test-clients check soak conformance bench fuzz setup-rust setup-cc setup-cxx setup-nginx setup-peers setup-python setup-nextest setup-deny setup-systemd setup-package setup-shells setup-mpi setup-uv setup-browser
 

@@ -79,7 +79,7 @@ def test_a_conda_file_with_mlflow_and_the_older_sdk_works(lab):
     assert status == "Completed", said
     # It gets the Python that it asks for, or a message lists the available ones.
     assert "python (3, 10)" in said or "python 3.10 is not on this host, which has 3." in said
-    assert "fusepy, which azureml_dataset_runtime asks for" in said, said
+    assert "fusepy, which azureml_dataset_runtime requires" in said, said
     assert "what MLflow logged is saved in outputs/mlruns/" in said, said
 
 

@@ -239,7 +239,7 @@ def test_what_follows_a_submit(muster, cluster):
     )
     assert shown["display_name"] == "Anew" and shown["tags"] == {"team": "blue"}
     refused = muster("job", "update", *flags, "--set", "command=true", check=False)
-    assert refused.returncode == 2 and "submitted" in refused.stderr
+    assert refused.returncode == 2 and "after submission" in refused.stderr
 
     def names(*more):
         listed = muster("job", "list", "--all-results", *more, *WORKSPACE_FLAGS).stdout

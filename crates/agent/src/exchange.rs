@@ -212,14 +212,14 @@ mod tests {
 
     #[test]
     fn urgent_news_is_sent_at_once() {
-        use AttemptPhase::{Ended, Leaving, Preparing, Ready, Running};
+        use AttemptPhase::{Ended, Evicting, Preparing, Ready, Running};
         let over = Ended(Exit::Code(0));
         let said = report(&[Preparing, over.clone()]);
         for phase in [Preparing, Running] {
             assert!(can_wait(&said, &report(&[phase.clone(), over.clone()])), "{phase:?}");
         }
         assert!(can_wait(&said, &report(&[Preparing])), "forgotten");
-        for phase in [Ready, Leaving, over.clone(), Ended(Exit::Code(1))] {
+        for phase in [Ready, Evicting, over.clone(), Ended(Exit::Code(1))] {
             assert!(!can_wait(&said, &report(&[phase.clone(), over.clone()])), "{phase:?}");
         }
         assert!(!can_wait(&said, &report(&[Preparing, Ended(Exit::Code(1))])));

@@ -243,7 +243,7 @@ impl Reason {
             Reason::Instance { cluster, what } => match what {
                 InstanceWait::Stopped => Remedy::Start { cluster: cluster.clone() },
                 InstanceWait::Started => Remedy::Stop { cluster: cluster.clone() },
-                InstanceWait::Busy | InstanceWait::Leaving => {
+                InstanceWait::Busy | InstanceWait::NodeLeaving => {
                     Remedy::Wait { cluster: cluster.clone() }
                 }
             },

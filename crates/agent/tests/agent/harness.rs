@@ -175,7 +175,7 @@ pub fn endings(book: &Book, epoch: Epoch) -> Vec<Exit> {
             AttemptPhase::Preparing
             | AttemptPhase::Ready
             | AttemptPhase::Running
-            | AttemptPhase::Leaving => None,
+            | AttemptPhase::Evicting => None,
         })
         .collect()
 }

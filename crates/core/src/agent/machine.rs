@@ -183,7 +183,7 @@ impl Machine {
                 Held::Preparing { start, .. } if start.is_ready => AttemptPhase::Ready,
                 Held::Preparing { .. } => AttemptPhase::Preparing,
                 Held::Running { stop: Some(stop), .. } if stop.why == StopReason::Evicted => {
-                    AttemptPhase::Leaving
+                    AttemptPhase::Evicting
                 }
                 Held::Running { .. } => AttemptPhase::Running,
                 Held::Ended { exit } => AttemptPhase::Ended(exit.clone()),

@@ -45,7 +45,7 @@ pub enum AttemptPhase {
     Ready,
     Running,
     /// It runs, and has been notified that one of its nodes will be evicted.
-    Leaving,
+    Evicting,
     /// It has ended. The agent journals this, and reports it again until it is acknowledged.
     Ended(Exit),
 }
@@ -127,7 +127,7 @@ impl Desired {
             AttemptPhase::Preparing
             | AttemptPhase::Ready
             | AttemptPhase::Running
-            | AttemptPhase::Leaving => !is_assigned(attempt.epoch),
+            | AttemptPhase::Evicting => !is_assigned(attempt.epoch),
             AttemptPhase::Ended(_) => false,
         });
         self.end

@@ -99,7 +99,7 @@ fn is_ended(phase: &AttemptPhase) -> bool {
         AttemptPhase::Preparing
         | AttemptPhase::Ready
         | AttemptPhase::Running
-        | AttemptPhase::Leaving => false,
+        | AttemptPhase::Evicting => false,
     }
 }
 
@@ -136,7 +136,7 @@ fn follow_attempt(tx: &mut Transaction<'_>, lease: Lease, report: &Report) {
             let phase = match &attempt.phase {
                 AttemptPhase::Preparing => return,
                 AttemptPhase::Ready => MemberPhase::Ready,
-                AttemptPhase::Running | AttemptPhase::Leaving => MemberPhase::Running,
+                AttemptPhase::Running | AttemptPhase::Evicting => MemberPhase::Running,
                 AttemptPhase::Ended(exit) => MemberPhase::Exited(exit.clone()),
             };
             attempts::on_member(tx, lease, phase, attempt.spans);

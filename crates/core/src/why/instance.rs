@@ -12,7 +12,7 @@ pub enum InstanceWait {
     /// Its node runs another job.
     Busy,
     /// Its node is being deleted.
-    Leaving,
+    NodeLeaving,
     /// (Only for `why_cluster`.) It was started and not stopped.
     Started,
 }
@@ -22,7 +22,7 @@ impl InstanceWait {
         match self {
             InstanceWait::Stopped => "InstanceStopped",
             InstanceWait::Busy => "InstanceBusy",
-            InstanceWait::Leaving => "InstanceLeaving",
+            InstanceWait::NodeLeaving => "InstanceLeaving",
             InstanceWait::Started => "InstanceStarted",
         }
     }
@@ -30,7 +30,7 @@ impl InstanceWait {
     pub(super) fn advice(self) -> &'static str {
         match self {
             InstanceWait::Stopped => "to start it",
-            InstanceWait::Busy | InstanceWait::Leaving => "wait; to watch",
+            InstanceWait::Busy | InstanceWait::NodeLeaving => "wait; to watch",
             InstanceWait::Started => "to stop it",
         }
     }
@@ -39,7 +39,7 @@ impl InstanceWait {
         match self {
             InstanceWait::Stopped => format!("the instance '{cluster}' is stopped"),
             InstanceWait::Busy => format!("the instance '{cluster}' is busy with another job"),
-            InstanceWait::Leaving => {
+            InstanceWait::NodeLeaving => {
                 format!("the node of the instance '{cluster}' is being deleted")
             }
             InstanceWait::Started => {
@@ -59,7 +59,7 @@ pub(super) fn reword(cluster: &Cluster, reasons: Vec<Reason>) -> Vec<Reason> {
         let what = match reason {
             Reason::MaximumTooLow { .. } | Reason::Empty { .. } => InstanceWait::Stopped,
             Reason::MaximumReached { .. } | Reason::Busy { .. } => InstanceWait::Busy,
-            Reason::NodesGoing { .. } => InstanceWait::Leaving,
+            Reason::NodesGoing { .. } => InstanceWait::NodeLeaving,
             Reason::KeptByMinimum { .. } => InstanceWait::Started,
             Reason::Reserved { cluster, job, at, free, nodes_max, .. } => {
                 // A higher maximum would not help.

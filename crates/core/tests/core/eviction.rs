@@ -87,7 +87,7 @@ fn a_job_is_notified_has_its_time_and_waits_again() {
     assert_eq!(desired.assignments[0].evict, Some(GRACE));
     assert!(!desired.end, "not before the job has ended");
     assert_eq!(stage.phase("job"), JobPhase::Running);
-    says(&mut stage, 0, AttemptPhase::Leaving);
+    says(&mut stage, 0, AttemptPhase::Evicting);
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Evicted));
     let job = stage.job("job").expect("live");
     assert_eq!((job.phase(), job.attempts, job.losses), (JobPhase::Queued, 1, 0));
@@ -260,7 +260,7 @@ fn every_member_of_a_gang_is_notified_and_none_loses_its_time() {
         assert_eq!(desired.assignments[0].evict, Some(GRACE), "rank {rank}");
     }
     says(&mut stage, 1, AttemptPhase::Ended(Exit::Evicted));
-    let desired = says(&mut stage, 0, AttemptPhase::Leaving);
+    let desired = says(&mut stage, 0, AttemptPhase::Evicting);
     assert_eq!(desired.assignments[0].evict, Some(GRACE), "it may still save its checkpoint");
     says(&mut stage, 0, AttemptPhase::Ended(Exit::Evicted));
     assert_eq!(stage.phase("job"), JobPhase::Queued);
@@ -348,7 +348,7 @@ fn notified() -> Machine {
         Action::Report,
     ];
     assert_eq!(actions, expected);
-    assert_eq!(machine.report().attempts[0].phase, AttemptPhase::Leaving);
+    assert_eq!(machine.report().attempts[0].phase, AttemptPhase::Evicting);
     assert_eq!(machine.on_desired(&desired(Some(GRACE)), 3, at(11), at(11)), [], "notified once");
     machine
 }

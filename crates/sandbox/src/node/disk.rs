@@ -45,8 +45,9 @@ const RESERVE_MAX: u64 = 512 << 20;
 const RESERVE_PART: u64 = 16;
 /// A sixteenth of a disk is the most that a single node's disk gets: an eighth of half.
 const JOBS_PART: u64 = 16;
-/// Enough for a large model, but so little that a workstation with a nearly full disk can still be used.
-const JOBS_MAX: u64 = 16 << 30;
+/// Enough for the model of a usual job, but so little that a workstation with a nearly full disk can
+/// still be used.
+const JOBS_MAX: u64 = 2 << 30;
 
 /// How much space nodes, logs and files of jobs leave free for the server's store, on a disk of this size.
 pub fn reserve(disk_bytes: u64) -> u64 {
@@ -392,7 +393,7 @@ mod tests {
     #[test]
     fn the_contents_of_new_nodes_fit_beside_them_and_the_store() {
         assert_eq!(kept_for_jobs(GIB), 64 << 20);
-        assert_eq!(kept_for_jobs(1000 * GIB), 16 * GIB);
+        assert_eq!(kept_for_jobs(1000 * GIB), 2 * GIB);
         for disk in [2 * GIB, 8 * GIB, 100 * GIB, 4000 * GIB] {
             let (mut free, mut taken) = (reserve(disk) + kept_for_jobs(disk), 0);
             while let Ok(next) = size(64 * GIB, Space { free, taken, kept: kept_from_nodes(disk) })

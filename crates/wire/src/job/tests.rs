@@ -588,7 +588,10 @@ fn inputs_and_outputs_are_read_and_shown_again() {
 fn outputs_that_cannot_be_registered_are_refused() {
     for (output, word) in [
         (json!({"jobOutputType": "uri_file", "assetVersion": "1"}), "missing"),
-        (json!({"jobOutputType": "uri_file", "assetName": "taken", "assetVersion": "1"}), "such"),
+        (
+            json!({"jobOutputType": "uri_file", "assetName": "taken", "assetVersion": "1"}),
+            "already exists",
+        ),
     ] {
         let mut body = plain();
         body["properties"]["outputs"] = json!({ "x": output });

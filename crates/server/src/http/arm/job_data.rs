@@ -228,7 +228,7 @@ impl Resolve for Names<'_> {
         match found.map_err(|_| TRY_AGAIN.to_owned())? {
             None => Ok(()),
             Some(_) => Err(format!(
-                "it already has a version '{version}', and versions are never changed; choose another version, or \
+                "it already has a version '{version}', and versions cannot be changed; choose another version, or \
                  omit it to get the next one"
             )),
         }
