@@ -4,6 +4,7 @@ mod assets;
 mod effort;
 mod full;
 mod governance;
+mod names;
 mod opening;
 mod refusals;
 

@@ -2,8 +2,8 @@
 ALTER TABLE jobs RENAME COLUMN face TO metadata;
 
 UPDATE assets
-   SET doc = json_remove(json_set(doc, '$.spec.metadata', doc -> '$.spec.face'), '$.spec.face')
- WHERE doc -> '$.spec.face' IS NOT NULL;
+   SET doc = json_remove(json_set(doc, '$.about.metadata', doc -> '$.about.face'), '$.about.face')
+ WHERE doc -> '$.about.face' IS NOT NULL;
 
 UPDATE outbox
    SET doc = json_remove(json_set(doc, '$.kind.DeleteNode.failure', doc -> '$.kind.DeleteNode.fate'),
@@ -18,9 +18,9 @@ UPDATE events
                     'job', change -> '$.JobFaceChanged.job', 'metadata', change -> '$.JobFaceChanged.face'))
  WHERE change -> '$.JobFaceChanged' IS NOT NULL;
 UPDATE events
-   SET change = json_remove(json_set(change, '$.AssetChanged.spec.metadata', change -> '$.AssetChanged.spec.face'),
-                            '$.AssetChanged.spec.face')
- WHERE change -> '$.AssetChanged.spec.face' IS NOT NULL;
+   SET change = json_remove(json_set(change, '$.AssetChanged.about.metadata', change -> '$.AssetChanged.about.face'),
+                            '$.AssetChanged.about.face')
+ WHERE change -> '$.AssetChanged.about.face' IS NOT NULL;
 UPDATE events
    SET change = json_remove(json_set(change, '$.ActivityNoted.request', change -> '$.ActivityNoted.deed'),
                             '$.ActivityNoted.deed')
