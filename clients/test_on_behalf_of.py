@@ -158,12 +158,29 @@ def test_its_token_ends_with_the_job(server, packages):
     assert answer.status_code == 401 and "has ended" in answer.text, answer.text
 
 
+def test_an_operator_can_forbid_it(own):  # noqa: F811
+    server = own("--isolation", "sandbox", "--user-identity=false")
+    size = ("--size", "Standard_DS1_v2", "--max-instances", "1")
+    server.muster("compute", "create", "--name", "cpu", *IN_WORKSPACE, *size)
+    line = 'curl -s "$OBO_ENDPOINT&resource=$AZUREML_SERVICE_ENDPOINT"'
+    submit(server, server.session(), "no", line, identity={"identityType": "UserIdentity"})
+    ends = time.monotonic() + 60
+    while "user-identity is not enabled" not in server.muster("job", "logs", "no", *IN_WORKSPACE):
+        assert time.monotonic() < ends, server.muster("job", "logs", "no", *IN_WORKSPACE)
+        time.sleep(0.2)
+
+
 def test_other_jobs_do_not(server, packages):
     line = command(packages, WITHOUT)
     submit(server, user(server, "eve"), "as-itself", line)
     refused, wrong = wait_for(server, "as-itself", "answer: ", lambda found: len(found) == 2)
     assert refused.startswith("403") and "does not run as its user" in refused
     assert wrong.startswith("401") and "no token of a run" in wrong
+
+    shared = {"identity": {"identityType": "UserIdentity"}, "resources": {"properties": {"cpus": 1}}}
+    submit(server, server.session(), "part", 'echo "address:${OBO_ENDPOINT-none}"', **shared)
+    assert wait_for(server, "part", "address:") == ["none"]
+    assert "shares its node" in server.muster("job", "logs", "part", *IN_WORKSPACE)
 
     services = {"board": {"jobServiceType": "TensorBoard"}}
     both = {"identity": {"identityType": "UserIdentity"}, "services": services}

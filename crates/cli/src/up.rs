@@ -206,6 +206,10 @@ fn server_config(
         jobs_share: config.text("job-sandbox") == Some("shared"),
         // A single user may overcommit their own machine; a shared machine stays within its capacity.
         over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
+        // Members of a workspace can change each other's code and data, and so act as each other's jobs.
+        user_identity: config
+            .switch("user-identity")
+            .unwrap_or(workspaces == Workspaces::OnFirstUse),
         cluster_names: cluster_names(config, workspaces),
         default_limits: default_limits(config, workspaces),
         regions: Regions::with(config.words("regions").iter().map(String::as_str)),

@@ -38,6 +38,8 @@ pub struct App {
     pub held: Duration,
     pub location: Box<str>,
     pub regions: Regions,
+    /// Whether jobs may act as the users who submitted them.
+    pub user_identity: bool,
     /// The vCPU limits that apply where none was set.
     pub default_limits: DefaultLimits,
     pub workspaces: Workspaces,

@@ -58,6 +58,8 @@ pub struct ServerConfig {
     pub jobs_share: bool,
     /// Whether this machine accepts more nodes than it has cores and memory for.
     pub over_commit: bool,
+    /// Whether jobs may act as the users who submitted them.
+    pub user_identity: bool,
     /// The scope in which the names of computes must be unique.
     pub cluster_names: ClusterNames,
     pub regions: Regions,

@@ -160,6 +160,15 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Derived("true with up, false with serve"),
     },
     Setting {
+        key: "user-identity",
+        alias: None,
+        variable: "MUSTER_USER_IDENTITY",
+        kind: Kind::Switch,
+        what: "Whether jobs with the identity user_identity get tokens of the user who submitted them. Everyone who can \
+               change the code or the data of such a job can act as that user.",
+        default: Preset::Derived("true with up, false with serve"),
+    },
+    Setting {
         key: "over-commit",
         alias: None,
         variable: "MUSTER_OVER_COMMIT",

@@ -148,10 +148,12 @@ impl JobSpec {
         }
     }
 
-    /// Whether its programs get tokens of the user who submitted it. Not with services: everyone who may run jobs in its
-    /// workspace can open them, and would act as that user.
+    /// Whether its programs get tokens of the user who submitted it. Everyone who may run jobs in its workspace can open
+    /// its services, and other jobs on its node share the connection on which the tokens are issued. In both cases
+    /// others could act as that user, so such jobs get no tokens.
     pub fn acts_as_submitter(&self) -> bool {
-        self.identity.as_deref() == Some(&JobIdentity::User) && self.services.is_empty()
+        let is_alone = self.services.is_empty() && self.share.is_whole();
+        self.identity.as_deref() == Some(&JobIdentity::User) && is_alone
     }
 }
 

@@ -17,6 +17,9 @@ use crate::app::App;
 use crate::clock;
 use crate::tokens::{Principal, RunToken};
 
+/// Also the note for such a job at its submission.
+pub const DISABLED: &str = "identity UserIdentity has no effect on this server, because user-identity is not enabled; ask its \
+    operator to enable it";
 const ELSEWHERE: &str =
     "a token of a job's user is given only to that job, on the nodes that run it";
 const NO_RUN: &str = "run is missing, or no token of a run; ask at the address in OBO_ENDPOINT";
@@ -24,6 +27,9 @@ const OTHER: &str = "the attempt that this address was made for is over, or runs
 
 pub async fn answer(app: &App, parts: &Parts, query: &Query) -> Result<Response, Failed> {
     let refused = |why: &str| ArmError::unauthorized(&app.base_url, why);
+    if !app.user_identity {
+        return Err(ArmError::forbidden(DISABLED).into());
+    }
     let node = login::source(parts).and_then(|source| source.node.as_deref());
     let node = node.ok_or_else(|| refused(ELSEWHERE))?;
     let token = query.get(RUN).and_then(|run| app.keyring.verify_run(run, clock::unix_seconds()));

@@ -80,6 +80,7 @@ fn config(state_dir: &StateDir, limits: Limits) -> ServerConfig {
         retention: Retention { grace: hour, blocks: hour },
         jobs_share: false,
         over_commit: true,
+        user_identity: true,
         cluster_names: Default::default(),
         regions: Regions::default(),
         default_limits: Default::default(),

@@ -150,6 +150,7 @@ impl Server {
             location: config.location.as_str().into(),
             regions: config.regions.clone(),
             default_limits: config.default_limits,
+            user_identity: config.user_identity,
             workspaces: config.workspaces,
             catalogue: self.catalogue.clone(),
             over_commit: config.over_commit,

@@ -46,12 +46,17 @@ impl IdentityEntry {
     }
 }
 
-/// What it asks for and does not get.
+/// The note for an identity that has no effect.
 pub(super) fn identity_note(spec: &JobSpec) -> Option<String> {
     match spec.identity.as_deref()? {
-        JobIdentity::User if !spec.acts_as_submitter() => Some(
+        JobIdentity::User if !spec.services.is_empty() => Some(
             "identity UserIdentity has no effect in a job with services: everyone who may run jobs in the workspace can \
              open them, and would act as the user who submitted it; leave out one of the two"
+                .to_owned(),
+        ),
+        JobIdentity::User if !spec.acts_as_submitter() => Some(
+            "identity UserIdentity has no effect in a job that shares its node: other jobs there could act as the user \
+             who submitted it; leave out cpus, memory and gpus, so that the job has whole nodes"
                 .to_owned(),
         ),
         JobIdentity::User | JobIdentity::AmlToken | JobIdentity::Managed { .. } => None,

@@ -14,6 +14,7 @@ use muster_wire::compute::{self, ComputeFacts, NodeCounts, NodeFacts, NodeUse, P
 use muster_wire::{ArmError, ComputeAction, Page, Route, notes, operation};
 
 use super::{Call, Failed, paging, unexpected};
+use crate::http::on_behalf_of;
 use crate::http::respond::{document, with_operation, with_retry_after};
 use crate::readers::WorldReader;
 use crate::secrets;
@@ -358,8 +359,10 @@ pub(super) fn notes_for_job(
             view.cluster.name
         )
     });
+    let is_disabled = spec.acts_as_submitter() && !call.app.user_identity;
+    let disabled = is_disabled.then(|| on_behalf_of::DISABLED.to_owned());
     let host = gang.or_else(|| host_note(call, workspace, view));
-    host.into_iter().chain(unsuited).chain(no_identity).collect()
+    host.into_iter().chain(unsuited).chain(no_identity).chain(disabled).collect()
 }
 
 /// A note about nodes of one job that no host has room for together, even if it is empty.
