@@ -314,7 +314,7 @@ impl Blobs {
         }
     }
 
-    fn check_room(&self, bytes: u64, kind: room::Kind) -> Result<(), BlobError> {
+    pub fn check_room(&self, bytes: u64, kind: room::Kind) -> Result<(), BlobError> {
         self.room.check(bytes, kind).map_err(|why| match why {
             full @ NoRoom::Full { .. } => BlobError::Full(full),
             NoRoom::Io(why) => BlobError::Io(why),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ArgGroup;
 use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
-use muster_wire::compute::{Eviction, NodeState};
+use muster_wire::compute::{Eviction, NodeState, SeenCompute};
 use serde::Serialize;
 
 use crate::client::Client;
@@ -92,6 +92,14 @@ async fn evict(client: &Client, route: &Route) -> CliResult<Evicted> {
 /// Evicts nodes in endless rounds. In each round, every node that is up is evicted with the probability that
 /// corresponds to the rate.
 async fn rehearse(args: &Args, rate: f64, client: &Client, workspace: &WorkspaceKey) -> CliResult {
+    let cluster: SeenCompute = client.get(&super::route(workspace.clone(), &args.name)).await?;
+    if cluster.properties.properties.vm_priority.as_deref() != Some("LowPriority") {
+        let name = &args.name;
+        return Err(Failure::refused(format!(
+            "compute '{name}' is dedicated, and only low-priority nodes can be evicted"
+        )));
+    }
+    output::say("evicting nodes at random until you press Ctrl-C");
     let route =
         Route::ComputeNodes { workspace: workspace.clone(), name: args.name.as_str().into() };
     for round in 0u64.. {

@@ -42,13 +42,16 @@ use super::auth::Need;
 use super::request_log::Noted;
 use super::respond::Failed;
 use super::run_access::{self, Run};
-use super::{auth, body, login, template};
+use super::{auth, body, login, template, trees};
 use crate::Workspaces;
 use crate::app::App;
 use crate::rates::TooFast;
+use crate::room::Kind;
 use crate::{clock, refusals};
 
 /// The largest body that any of these routes accepts.
+/// Larger requests are refused while uploads are.
+const SMALL_BODY_BYTES: usize = 16 * 1024;
 pub const BODY_BYTES_MAX: usize = muster_wire::job::BODY_BYTES_MAX;
 
 /// A request as the handlers see it.
@@ -127,6 +130,7 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         if !matches!(route, Route::Tree { .. }) {
             check_content_type(&parts.headers, &body)?;
         }
+        check_room(&app, &parts.method, &body)?;
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let dialect = Dialect::of(agent.unwrap_or_default());
         let call = Call { app, caller, query, body, dialect, activity_request, run };
@@ -139,6 +143,18 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         }
         (answer, _) => answer,
     }
+}
+
+/// Requests that the store keeps could otherwise use up the space that is kept for it and for the files of jobs. Small ones,
+/// such as usual jobs, are accepted until the store itself is full.
+fn check_room(app: &App, method: &Method, body: &Bytes) -> Result<(), Failed> {
+    let is_stored = matches!(*method, Method::PUT | Method::PATCH | Method::POST);
+    if !is_stored || body.len() <= SMALL_BODY_BYTES {
+        return Ok(());
+    }
+    // A row and an event.
+    let bytes = 2 * body.len() as u64;
+    app.blobs.check_room(bytes, Kind::Upload).map_err(|full| trees::refusal(&full).into())
 }
 
 /// The caller, and its run if it is a job.
