@@ -177,7 +177,8 @@ def test_other_jobs_do_not(server, packages):
     assert refused.startswith("403") and "does not run as its user" in refused
     assert wrong.startswith("401") and "no token of a run" in wrong
 
-    shared = {"identity": {"identityType": "UserIdentity"}, "resources": {"properties": {"cpus": 1}}}
+    part = {"properties": {"cpus": 1}}
+    shared = {"identity": {"identityType": "UserIdentity"}, "resources": part}
     submit(server, server.session(), "part", 'echo "address:${OBO_ENDPOINT-none}"', **shared)
     assert wait_for(server, "part", "address:") == ["none"]
     assert "shares its node" in server.muster("job", "logs", "part", *IN_WORKSPACE)
