@@ -67,7 +67,8 @@ fn uploads_of_others_leave_room_for_what_a_job_leaves() {
     assert!(free() + (4 << 20) > before, "{} of {before} bytes are free", free());
     assert!(upload_until_refused(&site, 1 << 20).contains(words));
     // The store could otherwise be filled with large requests.
-    let wordy = format!("echo {}", "x".repeat(30_000));
+    assert!(upload_until_refused(&site, 16 << 10).contains(words));
+    let wordy = format!("echo {}", "x".repeat(100_000));
     let wordy = ["job", "create", "--compute", "cpu", "-n", "wordy", "--command", &wordy];
     assert!(site.run(&wordy).stderr.contains(words));
 
