@@ -67,19 +67,27 @@ def test_priority_and_share(ml_client, server, server_env, pool):
 TOTAL, LOW_PRIORITY, FAMILY = "TotalDedicatedCores", "TotalLowPriorityCores", "standardDSv2Family"
 
 
-def usages_of(ml_client):
-    usages = ml_client.compute.list_usage(location=REGION)
+def usages_of(ml_client, region=REGION):
+    usages = ml_client.compute.list_usage(location=region)
     return {usage.name["value"]: usage for usage in usages}
 
 
-def test_usages(ml_client, pool):
-    def reserved():
-        usages = usages_of(ml_client)
-        # A cluster of another test may still be being deleted.
-        return usages if usages[FAMILY].current_value == 4 else None
+@pytest.fixture
+def elsewhere(ml_client):
+    """A region with one cluster, of four vCPUs: no other test has any there."""
+    from azure.ai.ml.entities import AmlCompute
 
-    usages = wait_for("one node of four vCPUs is reserved", 60, reserved)
-    assert usages[TOTAL].current_value >= 4
+    region = "swedencentral"
+    wanted = AmlCompute(name="sdk-usages", location=region, max_instances=1)
+    ml_client.compute.begin_create_or_update(wanted).result()
+    yield region
+    ml_client.compute.begin_delete("sdk-usages").wait()
+
+
+def test_usages(ml_client, elsewhere):
+    usages = usages_of(ml_client, elsewhere)
+    assert usages[FAMILY].current_value == 4
+    assert usages[TOTAL].current_value == 4
     # The totals of the region and every family have a limit, even if none was set.
     assert len(usages) > 20 and {TOTAL, LOW_PRIORITY, "standardNCSv3Family"} <= set(usages)
     assert {usage.limit for usage in usages.values()} == {100_000}
