@@ -35,6 +35,7 @@ pub fn submission(name: &str, spec: JobSpec) -> Input {
         by: caller(),
         is_archived: None,
         existing: None,
+        numbered: <_>::default(),
     }))
 }
 

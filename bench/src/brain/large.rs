@@ -126,6 +126,7 @@ impl Large {
             by: user(u32::try_from(number % u64::from(USERS)).unwrap_or(0)),
             is_archived: None,
             existing: None,
+            numbered: <_>::default(),
         }))
     }
 

@@ -398,6 +398,9 @@ async fn prepare(
         Some(spec) => spec,
         None => fetch_spec(&context.client, assignment).await.map_err(not_started)?,
     };
+    if let Some(task) = &assignment.task {
+        spec = spec.for_task(task.index);
+    }
     make_folders_when_there_is_space(context, assignment)
         .await
         .map_err(|error| not_started(format!("cannot create the job's folder: {error}")))?;

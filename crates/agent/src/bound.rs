@@ -66,15 +66,15 @@ pub(crate) fn bind_all(spec: &JobSpec, places: &Places<'_>) -> Result<Bound, Bin
     Ok(Bound { command: bind(&spec.command, &value)?, variables, log_dirs })
 }
 
-/// The variables that Azure's programs read to find out where they run.
+/// The variables that Azure's programs read to find out where they run. `root` is the job, or the one that it is part of.
 pub(crate) fn about(
     spec: &JobSpec,
-    job: &str,
+    root: &str,
     facts: Option<&RunFacts>,
 ) -> Vec<(&'static str, String)> {
     let Some(home) = &spec.workspace else { return Vec::new() };
     let mut variables = vec![
-        ("AZUREML_ROOT_RUN_ID", job.to_owned()),
+        ("AZUREML_ROOT_RUN_ID", root.to_owned()),
         ("AZUREML_ARM_SUBSCRIPTION", home.subscription.to_string()),
         ("AZUREML_ARM_RESOURCEGROUP", home.resource_group.to_string()),
         ("AZUREML_ARM_WORKSPACE_NAME", home.name.to_string()),

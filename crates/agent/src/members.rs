@@ -45,6 +45,7 @@ mod tests {
             share: None,
             addresses: addresses.iter().map(|address| (*address).into()).collect(),
             evict: None,
+            task: None,
         }
     }
 

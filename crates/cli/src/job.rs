@@ -19,11 +19,9 @@ mod web;
 use std::path::Path;
 
 use clap::Subcommand;
-use muster_core::model::WorkspaceKey;
+use muster_wire::Route;
 use muster_wire::job::{JobResource, JobStatus};
-use muster_wire::{HistoryRoute, Route};
 
-use crate::client::Client;
 use crate::complete;
 use crate::failure::{CliResult, Failure, message};
 use crate::names::{self, Name};
@@ -169,8 +167,14 @@ async fn list(args: &ListArgs) -> CliResult {
     let wanted = (!args.all_results).then_some(args.max_results);
     // Jobs with other statuses do not count, so all are requested if only some statuses are wanted.
     let max = wanted.filter(|_| args.status.is_empty());
-    let mut jobs = match &args.parent_job_name {
-        Some(parent) => children(&client, &workspace, parent, max).await?,
+    let mut jobs: Vec<JobResource> = match &args.parent_job_name {
+        Some(parent) => {
+            // A job that does not exist has no children either, but its name is probably misspelt.
+            let route = Route::Job { workspace: workspace.clone(), name: parent.as_str().into() };
+            let _: JobResource = client.get(&route).await?;
+            let query = [("parentJobName", parent.as_str())];
+            client.list_with(&Route::Jobs(workspace), &query, max).await?
+        }
         None => {
             let view = match (args.archived_only, args.include_archived) {
                 (true, _) => "ArchivedOnly",
@@ -183,32 +187,11 @@ async fn list(args: &ListArgs) -> CliResult {
     jobs.retain(|job| args.status.is_empty() || args.status.contains(&job.properties.status));
     jobs.truncate(wanted.map_or(usize::MAX, |count| count as usize));
     let jobs: Vec<_> = jobs.iter().map(view::entity).collect();
-    args.print.show(&jobs, || print_table(&jobs))
-}
-
-/// The run history knows the parent of each job.
-async fn children(
-    client: &Client,
-    workspace: &WorkspaceKey,
-    parent: &str,
-    max: Option<u32>,
-) -> CliResult<Vec<JobResource>> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Run {
-        run_id: String,
-    }
-    let job = |name: &str| Route::Job { workspace: workspace.clone(), name: name.into() };
-    // A job that does not exist has no children either, but its name is probably misspelt.
-    let _: JobResource = client.get(&job(parent)).await?;
-    let (workspace, run) = (workspace.clone(), parent.into());
-    let route = Route::History(HistoryRoute::RunChildren { workspace, run });
-    let runs: Vec<Run> = client.list(&route, max).await?;
-    let mut jobs = Vec::new();
-    for run in runs {
-        jobs.push(client.get(&job(&run.run_id)).await?);
-    }
-    Ok(jobs)
+    let empty = match &args.parent_job_name {
+        Some(_) => "this job has no children",
+        None => "no jobs in this workspace",
+    };
+    args.print.show(&jobs, || print_table(&jobs, empty))
 }
 
 /// Writes the job to a file, in the same form as it is printed.
@@ -223,23 +206,29 @@ fn save(job: &JobResource, path: &Path) -> CliResult {
 fn print(job: &JobResource, print: &Print) -> CliResult {
     let job = view::entity(job);
     print.show(&job, || {
-        print_table(std::slice::from_ref(&job))?;
+        print_table(std::slice::from_ref(&job), "")?;
         let notes = view::notes(&job);
         let notes = notes.iter().map(|note| format!("{}\n", message(note)));
         output::bytes(notes.collect::<String>().as_bytes())
     })
 }
 
-fn print_table(jobs: &[view::Job]) -> CliResult {
+fn print_table(jobs: &[view::Job], empty: &str) -> CliResult {
     let mut header = view::HEADER.to_vec();
     let mut rows: Vec<Vec<String>> = jobs.iter().map(view::row).collect();
+    if jobs.iter().any(|job| job.children().is_some()) {
+        header.push(view::TASKS);
+        for (row, job) in rows.iter_mut().zip(jobs) {
+            row.push(job.children().unwrap_or("-").to_owned());
+        }
+    }
     if jobs.iter().any(|job| view::waits_for(job).is_some()) {
         header.push(view::WAITS);
         for (row, job) in rows.iter_mut().zip(jobs) {
             row.push(view::waits_for(job).unwrap_or_else(|| "-".to_owned()));
         }
     }
-    output::table(&header, rows, "no jobs in this workspace")
+    output::table(&header, rows, empty)
 }
 
 /// The failure for a job that ended without success.

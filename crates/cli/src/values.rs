@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use muster_core::model::{ComputeKind, OnEviction, Priority, ScaleUp, Tier};
+use muster_core::model::{ArrayPlan, ComputeKind, OnEviction, Priority, ScaleUp, Tier};
 use muster_core::nearest;
 use muster_core::time::{Span, Wall};
 
@@ -133,6 +133,11 @@ pub fn scale_up(text: &str) -> Result<ScaleUp, String> {
         "predictive" => Ok(ScaleUp::Predictive),
         _ => Err(one_of(text, &["immediate", "predictive"])),
     }
+}
+
+/// The indices of an array and, after `%`, how many of its tasks may run at once.
+pub fn array(text: &str) -> Result<ArrayPlan, String> {
+    muster_wire::job::parse_plan(text)
 }
 
 pub fn priority(text: &str) -> Result<Priority, String> {

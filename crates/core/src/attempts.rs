@@ -14,17 +14,18 @@ use crate::model::{
     Attempt, AttemptOutcome, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit,
     Failure, HOST_ENVIRONMENTS_MAX, Host, Job, JobEvent, JobState, Lease, Member, MemberPhase,
     Node, NodeEvent, NodeFailure, NodePhase, NodeState, OnEviction, Part, RecipeMark, Served,
-    Spans, Trouble, Use, Verdict,
+    Spans, TreeEnding, Trouble, Use, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
 use crate::time::{Span, Wall};
-use crate::{failure, meter};
+use crate::{failure, job_trees, meter};
 
 /// Gives the job these nodes, or its share of each, all at once and under a new epoch.
 pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
     let epoch = draw_epoch(tx, nodes[0]);
-    let mut job = tx.world.job(job).expect("granted from the queue").clone();
+    let job = tx.world.live_job(job).expect("granted from the queue");
+    let mut job = Arc::unwrap_or_clone(job);
     let mut members = Vec::with_capacity(nodes.len());
     for (rank, id) in (0..).zip(nodes) {
         members.push(lease(tx, *id, Lease { job: job.id, epoch, rank, share: job.shape().share }));
@@ -46,7 +47,7 @@ pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
         predicted,
         charged,
     }));
-    tx.emit(Change::JobChanged { event: JobEvent::Granted, job: Arc::new(job) });
+    job_trees::put(tx, JobEvent::Granted, job);
     tx.emit(Change::AccountChanged(account));
 }
 
@@ -241,6 +242,7 @@ fn attempt_mut(job: &mut Job) -> &mut Attempt {
         | JobState::Running(attempt)
         | JobState::CancelRequested(attempt) => attempt,
         JobState::Queued
+        | JobState::Parent(_)
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => unreachable!("a job that holds nodes has an attempt"),
@@ -262,7 +264,8 @@ fn end(tx: &mut Transaction<'_>, mut job: Job) {
     let is_given_up = is_planted(Bug::EvictionNotRequeued);
     let outcome = AttemptOutcome::of(verdict.as_ref(), is_last);
     job.is_returned = matches!(verdict, Some(Verdict::Evicted { .. }));
-    let served = Served { job: job.id, epoch: attempt.epoch, principal: job.principal };
+    let served =
+        Served { job: job.id, parent: job.parent, epoch: attempt.epoch, principal: job.principal };
     for member in &mut attempt.members {
         release(tx, member.node, attempt.epoch);
         meter::switch_member(member, None, at);
@@ -394,6 +397,7 @@ fn notice_attempt(tx: &mut Transaction<'_>, job: JobId, node: NodeId) {
         | JobState::Starting(_)
         | JobState::CancelRequested(_)
         | JobState::Queued
+        | JobState::Parent(_)
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => return,
@@ -401,8 +405,16 @@ fn notice_attempt(tx: &mut Transaction<'_>, job: JobId, node: NodeId) {
     tx.emit(Change::JobChanged { event: JobEvent::EvictionNoticed, job: Arc::new(job) });
 }
 
-/// Cancels a job: at once if it is queued, otherwise as soon as its members have stopped.
+/// Cancels a job: at once if it is queued, otherwise as soon as its members have stopped. A parent is canceled with all
+/// of its children.
 pub(crate) fn cancel(tx: &mut Transaction<'_>, mut job: Job, why: CancelReason) {
+    if job.is_parent() {
+        return job_trees::end(tx, job.id, &TreeEnding::Canceled(why));
+    }
+    // A child that has not started never will if its parent has to end.
+    if job_trees::is_void(tx.world, &job) {
+        return;
+    }
     let event = match &mut job.state {
         JobState::Queued => {
             job.state = JobState::Canceled { at: tx.now.wall, why };
@@ -422,11 +434,12 @@ pub(crate) fn cancel(tx: &mut Transaction<'_>, mut job: Job, why: CancelReason) 
             JobEvent::CancelAsked
         }
         JobState::CancelRequested(_)
+        | JobState::Parent(_)
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => return,
     };
-    tx.emit(Change::JobChanged { event, job: Arc::new(job) });
+    job_trees::put(tx, event, job);
 }
 
 /// The node can no longer be relied on: it is deleted, and its members of attempts count as lost.

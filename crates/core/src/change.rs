@@ -36,6 +36,11 @@ pub enum Change {
         job: Arc<Job>,
         spec: Arc<JobSpec>,
     },
+    /// A child that had no record until now. Its specification is that of its parent.
+    ChildCreated {
+        event: JobEvent,
+        job: Arc<Job>,
+    },
     /// A job in a terminal phase is removed from World. Its row is kept.
     JobChanged {
         event: JobEvent,
@@ -49,6 +54,9 @@ pub enum Change {
     /// Affects only rows, because the job had ended. Its costs are kept in the ledger. The name is in lower case.
     JobGone {
         job: JobId,
+        /// The last of its children, which are deleted with it, or the job itself.
+        #[serde(default = "no_job")]
+        last: JobId,
         workspace: WorkspaceId,
         name: Box<str>,
     },
@@ -164,6 +172,11 @@ pub struct NodeRequest {
     pub tier: Tier,
 }
 
+/// For entries from before jobs had children.
+fn no_job() -> JobId {
+    JobId(0)
+}
+
 /// For requests that were stored before they had this field.
 fn no_cluster() -> ClusterId {
     ClusterId(0)
@@ -178,8 +191,10 @@ impl Change {
             Change::ClusterChanged { cluster, .. } => {
                 cluster.id.0.max(cluster.operation.map_or(0, |operation| operation.0))
             }
-            Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
-                job.id.0.max(job.attempt().map_or(0, |attempt| attempt.epoch.0))
+            Change::JobSubmitted { job, .. }
+            | Change::ChildCreated { job, .. }
+            | Change::JobChanged { job, .. } => {
+                job.last_id().0.max(job.attempt().map_or(0, |attempt| attempt.epoch.0))
             }
             Change::NodeChanged { node, .. } => node.id.0,
             Change::OperationChanged(operation) => operation.id.0,

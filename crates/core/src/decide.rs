@@ -14,7 +14,8 @@
 //!    starting and stopping a compute instance.
 //! 3. `grow`: which clusters get new nodes, in the order of their first waiting jobs and within the quota.
 //! 4. `host`: on which host a new node is created.
-//! 5. `foresee`: how far a predictive cluster needs to grow.
+//! 5. `job_trees`: whether a job that consists of other jobs begins or ends.
+//! 6. `foresee`: how far a predictive cluster needs to grow.
 
 mod cluster;
 mod foresee;
@@ -32,7 +33,8 @@ pub(crate) use reserve::{nodes_with_room, reserve};
 use crate::attempts;
 use crate::change::Change;
 use crate::hosts::HostChange;
-use crate::ids::{ClusterId, NodeId};
+use crate::ids::{ClusterId, JobId, NodeId};
+use crate::job_trees;
 use crate::model::{HostName, NodePhase, QuotaScope, Trouble};
 use crate::requests;
 use crate::step::{Transaction, patience};
@@ -59,7 +61,8 @@ pub(crate) fn decide_within(tx: &mut Transaction<'_>) {
     loop {
         regions.extend(tx.world.volatile.growth.take_changed());
         let due = tx.world.volatile.due(tx.now.wall);
-        if due.is_empty() && regions.is_empty() {
+        let has_trees = !tx.world.due_trees(tx.now.wall).is_empty();
+        if due.is_empty() && regions.is_empty() && !has_trees {
             if retire_hosts(tx) {
                 continue;
             }
@@ -70,6 +73,9 @@ pub(crate) fn decide_within(tx: &mut Transaction<'_>) {
         }
         // A cluster that has grown is visited once more, because its floor may have moved.
         grow::regions(tx, std::mem::take(&mut regions));
+        for parent in tx.world.due_trees(tx.now.wall) {
+            job_trees::decide(tx, parent);
+        }
     }
 }
 
@@ -115,6 +121,10 @@ pub(crate) fn decide_everything_within(tx: &mut Transaction<'_>) {
         let regions = tx.world.volatile.growth.scopes().into_iter().collect();
         grow::regions(tx, regions);
         tx.world.volatile.growth.take_changed();
+        let parents: Vec<JobId> = tx.world.parents().collect();
+        for parent in parents {
+            job_trees::decide(tx, parent);
+        }
         if tx.changes.len() == before && !retire_hosts(tx) {
             return;
         }

@@ -383,6 +383,9 @@ pub struct JobRequest {
     pub is_archived: Option<bool>,
     /// The job with this name in the rows, live or finished. World does not know finished ones.
     pub existing: Option<KnownJob>,
+    /// The numbers for which the rows have a job with this name, an underscore and the number. An array cannot have
+    /// such tasks.
+    pub numbered: BTreeSet<u32>,
 }
 
 /// A job as stored in its row.

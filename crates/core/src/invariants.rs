@@ -43,6 +43,10 @@ pub enum Promise {
     IdleNodesGo,
     /// A billed node has an open meter.
     MeterRuns,
+    /// Each child of a parent is waiting, live or ended, and the state of the parent follows from that.
+    TreesAreWhole,
+    /// A parent never has more children started or queued than it allows.
+    LimitsHold,
     WhyIsNeverEmpty,
 }
 
@@ -78,8 +82,11 @@ pub fn check_touched(
             Change::ClusterChanged { cluster, .. } => {
                 clusters.insert(cluster.id);
             }
-            Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
+            Change::JobSubmitted { job, .. }
+            | Change::ChildCreated { job, .. }
+            | Change::JobChanged { job, .. } => {
                 jobs.insert(job.id);
+                jobs.extend(job.parent);
                 clusters.insert(job.cluster);
                 let members = job.attempt().into_iter().flat_map(|attempt| &attempt.members);
                 nodes.extend(members.map(|member| member.node));
@@ -143,9 +150,13 @@ fn broken<T>(promise: Promise, about: String) -> Result<T, Broken> {
 fn check_queued(world: &World) -> Result<(), Broken> {
     let mut by_principal: BTreeMap<PrincipalId, u32> = BTreeMap::new();
     let mut by_workspace: BTreeMap<WorkspaceId, u32> = BTreeMap::new();
-    for job in world.jobs().filter(|job| job.phase() == JobPhase::Queued) {
-        *by_principal.entry(job.principal).or_default() += 1;
-        *by_workspace.entry(job.workspace).or_default() += 1;
+    for job in world.jobs().filter(|job| job.phase() == JobPhase::Queued || job.is_parent()) {
+        let waiting = world.tree(job.id).map_or(1, |tree| tree.queued().len());
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        if waiting > 0 {
+            *by_principal.entry(job.principal).or_default() += waiting;
+            *by_workspace.entry(job.workspace).or_default() += waiting;
+        }
     }
     if by_principal != *world.queued_by_principal() || by_workspace != *world.queued_by_workspace()
     {
@@ -163,6 +174,14 @@ fn check_job(world: &World, job: &Job) -> Result<(), Broken> {
     let Some(index) = world.cluster_index(job.cluster) else {
         return broken(Promise::JobsAreLive, format!("{} has no cluster", job.id));
     };
+    if job.is_parent() {
+        return check_parent(world, job);
+    }
+    if let Some(parent) = job.parent
+        && !world.tree(parent).is_some_and(|tree| tree.live().contains(&job.id))
+    {
+        return broken(Promise::TreesAreWhole, format!("{} has no live parent", job.name));
+    }
     let waits = index.queue.contains(job);
     if waits == index.active.contains(&job.id) || waits != (phase == JobPhase::Queued) {
         return broken(Promise::JobsAreLive, format!("{} is {phase:?}, queued: {waits}", job.id));
@@ -194,6 +213,32 @@ fn check_job(world: &World, job: &Job) -> Result<(), Broken> {
             let about = format!("{} member {}: holds {holds}", attempt.epoch, member.node);
             return broken(Promise::OneLiveEpoch, about);
         }
+    }
+    Ok(())
+}
+
+/// Every child is counted once, and no more of them have started or wait for nodes than the parent allows.
+fn check_parent(world: &World, parent: &Job) -> Result<(), Broken> {
+    let Some(tree) = world.tree(parent.id) else {
+        return broken(Promise::TreesAreWhole, format!("{} has no children", parent.name));
+    };
+    let counts = tree.counts();
+    if counts.all() != parent.children() {
+        return broken(Promise::TreesAreWhole, format!("{}: {counts:?}", parent.name));
+    }
+    let is_over = counts.live == 0 && counts.waiting == 0;
+    if is_over || (counts.live + counts.ended() > 0) != (parent.phase() != JobPhase::Queued) {
+        let about = format!("{} is {:?}: {counts:?}", parent.name, parent.phase());
+        return broken(Promise::TreesAreWhole, about);
+    }
+    let at_once = tree.live().len() + tree.queued().len();
+    let limit = parent.array().and_then(|plan| plan.concurrency);
+    if limit.is_some_and(|limit| at_once > limit as usize) {
+        return broken(Promise::LimitsHold, format!("{} runs {at_once} at once", parent.name));
+    }
+    let waits = counts.waiting > 0 && parent.phase() == JobPhase::Queued;
+    if waits && crate::why::why(world, parent.id).is_empty() {
+        return broken(Promise::WhyIsNeverEmpty, parent.name.to_string());
     }
     Ok(())
 }

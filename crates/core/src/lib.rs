@@ -17,7 +17,7 @@
 //! 7. [`why`]: the reasons why a job waits, computed when they are asked for.
 //! 8. [`access`]: which user may do what. [`governance`]: what is locked. [`hosts`]: the hosts that nodes run on.
 //! 9. [`invariants`]: what must always hold. [`binding`]: how `${{inputs.x}}` is replaced in a command.
-//!    [`read_only`]: what can still be answered while the store refuses writes.
+//!    `job_trees`: jobs that consist of other jobs. [`read_only`]: what can still be answered while the store refuses writes.
 
 pub mod access;
 mod activity;
@@ -34,6 +34,7 @@ pub mod hosts;
 pub mod ids;
 mod input;
 pub mod invariants;
+mod job_trees;
 pub mod lease;
 pub mod limits;
 mod meter;
@@ -66,6 +67,6 @@ pub use requests::check_region;
 pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};
 pub use world::{
-    Ahead, Candidate, ClusterIndex, ClusterNames, HostNodes, Queue, QuotaShort, QuotaUse, Settings,
-    World, WorldRows,
+    Ahead, Candidate, ClusterIndex, ClusterNames, HostNodes, IdSet, Queue, QuotaShort, QuotaUse,
+    Settings, Tree, TreeRows, World, WorldRows,
 };

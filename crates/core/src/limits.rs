@@ -41,6 +41,12 @@ pub const JOB_PROPERTIES_BYTES_MAX: usize = 64 * 1024;
 pub const JOB_TIMEOUT_MAX: Span = Span::seconds(30 * 24 * 3600);
 /// A million waiting jobs and the running ones. Beyond this a submit is refused, never half accepted.
 pub const QUEUED_JOBS_MAX: usize = 1_100_000;
+/// The tasks of one array job. Tasks that wait cost nothing, but everything about those that have ended is kept.
+pub const ARRAY_TASKS_MAX: u32 = 100_000;
+/// The ranges in which the indices of an array are given. They are kept in memory while it runs.
+pub const ARRAY_RANGES_MAX: usize = 256;
+/// The largest index of an array job's tasks, as in Slurm.
+pub const ARRAY_INDEX_MAX: u32 = 4_000_000;
 pub const CLUSTERS_MAX: usize = 2_500;
 pub const LOCATION_BYTES_MAX: usize = 64;
 /// Far more than the largest cluster of the largest size, and far below where sums could overflow.

@@ -70,6 +70,14 @@ bugs! {
     QuotaWithoutInFlight,
     /// Clusters grow beyond the quota.
     QuotaIgnored,
+    /// Canceling a parent does not reach its running children.
+    ChildNotCanceled,
+    /// A parent ends while some of its children still run.
+    ParentEndsEarly,
+    /// An array runs more tasks at once than its limit.
+    ArrayLimitIgnored,
+    /// A restart forgets which children of a parent have ended.
+    EndedChildrenForgotten,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -11,6 +11,7 @@ pub(crate) mod governance;
 pub(crate) mod host;
 pub(crate) mod instance;
 pub(crate) mod job;
+mod job_array;
 mod job_compute;
 mod job_data;
 pub(crate) mod job_life;

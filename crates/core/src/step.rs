@@ -36,7 +36,7 @@ impl<'w> Transaction<'w> {
 
     pub(crate) fn emit(&mut self, change: Change) {
         self.world.apply(&change);
-        if let Change::JobChanged { job, .. } = &change
+        if let Change::JobChanged { job, .. } | Change::ChildCreated { job, .. } = &change
             && job.phase().is_terminal()
         {
             self.ended.push(Arc::clone(job));
@@ -153,7 +153,8 @@ pub(crate) fn take_in(tx: &mut Transaction<'_>, input: &Input) -> InputResult {
 }
 
 fn next_wake(world: &World) -> Wake {
-    let timers = [world.volatile.next_wake(), world.next_boot_deadline()];
+    let timers =
+        [world.volatile.next_wake(), world.next_boot_deadline(), world.next_tree_deadline()];
     Wake {
         wall: timers.into_iter().flatten().min(),
         elapsed: world.volatile.next_silence(patience(world)),

@@ -62,6 +62,8 @@ pub enum Reason {
     },
     /// Other jobs are served first: by priority, by fair share, or because they arrived earlier.
     Behind { cluster: ClusterName, jobs: u32, first: Box<str>, nodes_max: u32, needed: u32 },
+    /// The array that the task belongs to has as many tasks running as it may.
+    ArrayLimit { job: Box<str>, limit: u32, running: u32 },
     /// The cluster grows by prediction, and a node will be free before a new one could start.
     FreeSoon { cluster: ClusterName, at: Wall, up_at: Wall, needed: u32 },
     /// Nodes are starting.
@@ -123,6 +125,7 @@ impl Reason {
             Reason::MaximumReached { .. } => "MaximumReached",
             Reason::Reserved { .. } => "Reserved",
             Reason::Behind { .. } => "Behind",
+            Reason::ArrayLimit { .. } => "ArrayLimit",
             Reason::FreeSoon { .. } => "FreeSoon",
             Reason::NodesStarting { .. } => "NodesStarting",
             Reason::Starting { .. } => "Starting",
@@ -170,6 +173,9 @@ impl Reason {
             Reason::HostClosed(closed) => nodes("nodes on a closed host", &closed.nodes, &0),
             Reason::CreateFailing { failures, .. } => {
                 nodes("node starts that failed in a row", failures, &0)
+            }
+            Reason::ArrayLimit { limit, running, .. } => {
+                nodes("tasks of the array at once", limit, &running.saturating_add(1))
             }
             Reason::FreeSoon { needed, .. } => nodes("free nodes", &0, needed),
             Reason::NodesStarting { free, needed, .. } => nodes("free nodes", free, needed),
@@ -227,6 +233,7 @@ impl Reason {
             Reason::HostsTooSmall(_) | Reason::HostsFull(_) => Remedy::JoinHost,
             Reason::HostClosed(closed) => Remedy::OpenHost { host: closed.host.clone() },
             Reason::CreateFailing { cluster, .. } => Remedy::TryAgain { cluster: cluster.clone() },
+            Reason::ArrayLimit { job, .. } => Remedy::ListTasks { job: job.clone() },
             Reason::FreeSoon { cluster, .. } => Remedy::GrowAtOnce { cluster: cluster.clone() },
             Reason::NodesStarting { cluster, .. }
             | Reason::Starting { cluster, .. }

@@ -7,21 +7,25 @@
 mod find;
 mod host_nodes;
 mod hosting;
+mod id_set;
 mod index;
 mod queue;
 mod quotas;
 mod sketch;
+mod tree;
 mod volatile;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use host_nodes::HostNodes;
+pub use id_set::IdSet;
 pub use index::ClusterIndex;
 use index::Index;
 pub(crate) use queue::nodes_for;
 pub use queue::{Ahead, Candidate, Queue};
 pub use quotas::{QuotaShort, QuotaUse};
+pub use tree::{Tree, TreeRows};
 pub(crate) use volatile::{QuotaLine, Volatile};
 
 use crate::access::{AccessChange, Directory};
@@ -116,8 +120,10 @@ pub struct WorldRows {
     pub locks: Vec<Lock>,
     pub hosts: Vec<Host>,
     pub tickets: Vec<JoinTokenRecord>,
-    /// Only live jobs.
+    /// Only live jobs, in the order of their IDs, so that parents come before their children.
     pub jobs: Vec<Job>,
+    /// The children of live parents, including those that have ended.
+    pub trees: Vec<TreeRows>,
     pub effects: Vec<Effect>,
 }
 
@@ -207,9 +213,7 @@ impl World {
         for account in rows.accounts {
             world.put_account(account);
         }
-        for job in rows.jobs {
-            world.put_job(Arc::new(job));
-        }
+        world.put_jobs(rows.jobs, rows.trees);
         for effect in rows.effects {
             world.put_effect(effect);
         }
@@ -257,6 +261,11 @@ impl World {
                 expect_phase(Ok(JobPhase::INITIAL), job.phase());
                 self.put_job(Arc::clone(job));
             }
+            Change::ChildCreated { event, job } => {
+                expect_phase(JobPhase::INITIAL.on(*event), job.phase());
+                self.admit_child(job);
+                self.put_job(Arc::clone(job));
+            }
             Change::JobChanged { event, job } => {
                 let before = self.jobs.get(&job.id).map_or(JobPhase::INITIAL, |job| job.phase());
                 expect_phase(before.on(*event), job.phase());
@@ -298,6 +307,13 @@ impl World {
         let drawn = self.next_sequence;
         self.next_sequence += 1;
         drawn
+    }
+
+    /// The first of `count` consecutive numbers of the ID sequence.
+    pub(crate) fn draw_many(&mut self, count: u64) -> u64 {
+        let first = self.next_sequence;
+        self.next_sequence += count;
+        first
     }
 
     /// Every epoch drawn so far is below this one.
@@ -352,6 +368,21 @@ impl World {
     }
 
     fn put_job(&mut self, job: Arc<Job>) {
+        match job.parent {
+            _ if job.is_parent() => self.put_parent(job),
+            Some(parent) => {
+                let (id, phase) = (job.id, job.phase());
+                self.put_command(job);
+                if let Some(tree) = self.index.trees.get_mut(parent) {
+                    tree.put(id, phase);
+                }
+                self.release_children(parent);
+            }
+            None => self.put_command(job),
+        }
+    }
+
+    fn put_command(&mut self, job: Arc<Job>) {
         let id = job.id;
         let end = job.attempt().map(|attempt| attempt.predicted_end(attempt.granted_at));
         self.volatile.forecast.set(job.cluster, id, end);

@@ -113,7 +113,7 @@ pub async fn publish(app: &App, kept: &Kept<'_>) -> Result<(), ArtifactError> {
     let id = kept.job;
     let read = app.readers.read(move |reader| {
         let Some(job) = reader.job_by_id(id)? else { return Ok(None) };
-        let Some(spec) = reader.spec(&job.spec)? else { return Ok(None) };
+        let Some(spec) = reader.spec_of(&job)? else { return Ok(None) };
         Ok(Some((job, spec, reader.saved_trees(id)?)))
     });
     let Some((job, spec, saved)) = read.await? else { return Ok(()) };

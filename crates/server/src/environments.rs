@@ -272,7 +272,7 @@ pub fn recipe_of(
     job: JobId,
 ) -> Result<Option<(ClusterId, Recipe)>, RowsError> {
     let Some(job) = reader.job_by_id(job)? else { return Ok(None) };
-    let spec = reader.spec(&job.spec)?;
+    let spec = reader.spec_of(&job)?;
     let recipe = spec.and_then(|spec| spec.environment).and_then(|environment| environment.recipe);
     Ok(recipe.map(|recipe| (job.cluster, recipe)))
 }

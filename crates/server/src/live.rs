@@ -136,7 +136,9 @@ impl Live {
                         inner.nodes.insert(node.name.clone(), node.cluster);
                     }
                 }
-                Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
+                Change::JobSubmitted { job, .. }
+                | Change::ChildCreated { job, .. }
+                | Change::JobChanged { job, .. } => {
                     let members = job.attempt().into_iter().flat_map(|attempt| &attempt.members);
                     touched.extend(members.map(|member| member.node));
                     inner.follow(world, job);

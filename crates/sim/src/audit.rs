@@ -137,6 +137,8 @@ impl Sim {
         for (id, ended) in self.oracle.acknowledged() {
             promise(ended.is_some(), || format!("{id} never ended"))?;
         }
+        let orphan = self.oracle.orphan();
+        promise(orphan.is_none(), || format!("{orphan:?} has lost its parent"))?;
         let unsettled = self.oracle.unsettled();
         promise(unsettled.is_none(), || format!("the bill of {unsettled:?} has a gap"))?;
         let now_us = self.controller.clock.wall(self.now).0;

@@ -152,6 +152,8 @@ impl Clients {
                     format!("{:?} was refused: {refused}", ask.user_request.act)
                 })?;
                 // The old cluster is being deleted, the workspace is not created yet, or the region is limited.
+                // It was answered, so its timeout no longer matters.
+                ask.tries += 1;
                 agenda.plan(now + ASK_AGAIN, Event::Client(id, ClientEvent::Send));
                 return Ok(());
             }
@@ -193,6 +195,7 @@ pub(crate) fn input(act: &Act) -> Input {
                 by: caller(*workspace, name),
                 is_archived: None,
                 existing: None,
+                numbered: <_>::default(),
             }))
         }
         Act::SetQuota { limits } => Input::SetQuota {

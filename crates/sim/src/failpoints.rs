@@ -85,7 +85,10 @@ impl Failpoint {
     fn is_in(self, change: &Change) -> bool {
         match change {
             Change::JobSubmitted { .. } => self == Failpoint::SubmitAck,
-            Change::JobChanged { event: JobEvent::Granted, .. } => self == Failpoint::LeaseGrant,
+            Change::JobChanged { event: JobEvent::Granted, .. }
+            | Change::ChildCreated { event: JobEvent::Granted, .. } => {
+                self == Failpoint::LeaseGrant
+            }
             Change::AttemptEnded(_) => self == Failpoint::CompletionCommitted,
             Change::NodeChanged { event: NodeEvent::Created, .. } => {
                 self == Failpoint::CreateRecorded
@@ -99,6 +102,7 @@ impl Failpoint {
                 EffectKind::DeleteNode { .. } => self == Failpoint::DeleteCall,
             },
             Change::JobChanged { .. }
+            | Change::ChildCreated { .. }
             | Change::NodeChanged { .. }
             | Change::PrincipalSeen(_)
             | Change::WorkspaceChanged(_)

@@ -12,7 +12,7 @@ use jobs::Jobs;
 use muster_core::agent::Assignment;
 use muster_core::ids::{JobId, NodeId, WorkspaceId};
 use muster_core::model::{
-    CancelReason, Job, JobEvent, JobPhase, JobState, NodeEvent, SpecHash, TreeId,
+    CancelReason, Job, JobEvent, JobPhase, JobState, NodeEvent, SpecHash, TreeId, parent_and_index,
 };
 use muster_core::time::Wall;
 use muster_core::{Change, InputResult, Reply};
@@ -69,8 +69,12 @@ impl Oracle {
     /// No new entity has a number that was drawn in the future that a restored backup forgot.
     fn check_ids(&mut self, change: &Change) -> Held {
         let drawn = match change {
-            Change::JobSubmitted { job, .. } => job.id.0,
-            Change::JobChanged { event: JobEvent::Granted, job } => {
+            Change::JobSubmitted { job, .. } => {
+                self.highest = self.highest.max(job.last_id().0);
+                job.id.0
+            }
+            Change::JobChanged { event: JobEvent::Granted, job }
+            | Change::ChildCreated { event: JobEvent::Granted, job } => {
                 job.attempt().map_or(0, |attempt| attempt.epoch.0)
             }
             Change::NodeChanged { event: NodeEvent::Requested, node } => node.id.0,
@@ -93,6 +97,7 @@ impl Oracle {
             | Change::PrincipalSeen(_)
             | Change::ClusterChanged { .. }
             | Change::JobChanged { .. }
+            | Change::ChildCreated { .. }
             | Change::NodeChanged { .. }
             | Change::AttemptEnded(_)
             | Change::TreeSaved(_)
@@ -126,7 +131,10 @@ impl Oracle {
                 promise(before.is_none(), || format!("{} was created twice", workspace.key.name))
             }
             Change::JobSubmitted { job, .. } => self.jobs.on_submitted(job),
-            Change::JobChanged { event, job } => {
+            Change::JobChanged { event, job } | Change::ChildCreated { event, job } => {
+                if matches!(change, Change::ChildCreated { .. }) {
+                    self.jobs.on_child(job)?;
+                }
                 if let Some(epoch) = self.jobs.on_changed(*event, job)? {
                     self.processes.granted(epoch, job.id);
                 }
@@ -182,13 +190,26 @@ impl Oracle {
         let is_wanted = match why {
             CancelReason::Asked => workload::workspaces().enumerate().any(|(index, key)| {
                 self.workspaces.get(&key.name) == Some(&job.workspace)
-                    && self.cancels.contains(&(index, job.name.to_string()))
+                    && self.is_cancel_asked(index, job)
             }),
+            CancelReason::ParentTimedOut => job.parent.is_some(),
             // No client of the simulation has instances.
             CancelReason::InstanceStopped => false,
             CancelReason::ClusterDeleted => self.nodes.is_deleting(job.cluster),
         };
         promise(is_wanted, || format!("{} was canceled without a request", job.name))
+    }
+
+    /// Whether a user asked to cancel the job, its parent, or (of a parent) all of its children.
+    fn is_cancel_asked(&self, workspace: usize, job: &Job) -> bool {
+        let is_asked = |name: &str| self.cancels.contains(&(workspace, name.to_owned()));
+        let parent = job.parent.and_then(|_| parent_and_index(&job.name)).map(|(name, _)| name);
+        let mut children = (0..job.children()).filter_map(|position| job.child_at(position));
+        let has_children = job.is_parent();
+        is_asked(&job.name)
+            || parent.is_some_and(is_asked)
+            || (has_children
+                && children.all(|child| job.child_name(child).is_some_and(|name| is_asked(&name))))
     }
 
     /// The job that a user submits, if it is already on disk.
@@ -228,7 +249,9 @@ impl Oracle {
 
     fn on_cancel_accepted(&self, workspace: usize, name: &str) -> Held {
         let workspace = self.workspaces.get(&workspace_key(workspace).name);
-        let known = workspace.and_then(|workspace| self.jobs.by_name(*workspace, name));
+        let find = |name: &str| workspace.and_then(|key| self.jobs.by_name(*key, name));
+        // A child without a record is canceled together with its parent.
+        let known = find(name).or_else(|| find(parent_and_index(name)?.0));
         let is_on_its_way = known.is_some_and(|(id, _)| self.jobs.is_canceling(id));
         promise(is_on_its_way, || format!("'{name}' was reported as canceled, and is not"))
     }
@@ -256,6 +279,10 @@ impl Oracle {
     /// The files that a job passes on to its next attempt, by rank.
     pub(crate) fn left_by(&self, job: JobId) -> &BTreeMap<u32, TreeId> {
         self.jobs.left_by(job)
+    }
+
+    pub(crate) fn orphan(&self) -> Option<&str> {
+        self.jobs.orphan()
     }
 
     pub(crate) fn counts(&self) -> jobs::Counts {

@@ -104,6 +104,14 @@ impl Store for FaultyStore {
         self.inner.find_job(workspace, name)
     }
 
+    fn numbered_jobs(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<std::collections::BTreeSet<u32>, StoreError> {
+        self.inner.numbered_jobs(workspace, name)
+    }
+
     fn find_asset(
         &mut self,
         workspace: &WorkspaceKey,

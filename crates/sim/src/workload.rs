@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use muster_core::ClusterPatch;
 use muster_core::model::{
-    Caller, JobSpec, Priority, QuotaName, ShareRequest, SpecHash, Tier, WorkspaceKey,
+    ArrayPlan, Caller, JobSpec, Priority, QuotaName, ShareRequest, SpecHash, Tier, WorkspaceKey,
 };
 use muster_core::time::Span;
 use sha2::{Digest, Sha256};
@@ -201,7 +201,12 @@ impl Drawing {
         let timeout = is_limited.then(|| command.time_limit());
         let name = format!("{}-{number:05}", cluster.name);
         let (priority, share) = (self.priority(), self.share(cluster));
-        let spec = JobSpec { timeout, priority, share, ..spec(cluster.name, nodes, command) };
+        let array = self.array(nodes);
+        let spec =
+            JobSpec { timeout, priority, share, array, ..spec(cluster.name, nodes, command) };
+        if let Some(plan) = &spec.array {
+            self.cancel_tasks(at, cluster, &name, plan);
+        }
         let submit = submit(cluster.workspace, &name, spec);
         self.want(at, submit.clone(), Expect::AnyAnswer);
         match self.chance.below(100) {
@@ -223,6 +228,31 @@ impl Drawing {
                 self.want(at, submit, Expect::AnyAnswer);
             }
             _ => {}
+        }
+    }
+
+    /// Some jobs of one node are arrays, half of them with a limit, and some with a time limit for all tasks.
+    fn array(&mut self, nodes: u32) -> Option<Box<ArrayPlan>> {
+        let is_array = nodes == 1 && self.chance.permille(60);
+        is_array.then(|| {
+            let (tasks, step) = (self.chance.number(1, 12), self.chance.number(1, 3));
+            let indices = format!("0-{}:{step}", tasks * step - 1);
+            let limit = self.chance.number(1, 4);
+            let concurrency = self.chance.permille(500).then_some(limit);
+            let timeout = self.chance.permille(150).then_some(minutes(90));
+            let indices = indices.parse().expect("a range of indices");
+            Box::new(ArrayPlan { indices, concurrency, timeout })
+        })
+    }
+
+    /// Now and then, single tasks of an array are canceled, or all of them one by one.
+    fn cancel_tasks(&mut self, at: Moment, cluster: &ClusterPlan, name: &str, plan: &ArrayPlan) {
+        let share = self.chance.weighted(&[(14, 0), (5, 200), (1, 1_000)]);
+        let indices = (0..plan.indices.len()).filter_map(|position| plan.indices.at(position));
+        for index in indices {
+            if self.chance.permille(share) {
+                self.cancel(at, cluster, format!("{name}_{index}"));
+            }
         }
     }
 

@@ -84,6 +84,8 @@ fn submitted(number: u64) -> Change {
         workspace: WorkspaceId(1),
         cluster: ClusterId(1),
         name: format!("job-{}", &hash[..12]).into(),
+        kind: <_>::default(),
+        parent: None,
         principal: PrincipalId(1),
         nodes: 1,
         share: None,

@@ -9,7 +9,7 @@ use std::time::Instant;
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    AttemptOutcome, Caller, Category, Job, JobSpec, JobState, LedgerLine, Part, Principal,
+    AttemptOutcome, Caller, Category, Job, JobKind, JobSpec, JobState, LedgerLine, Part, Principal,
     Resource, Served, SpecHash, WorkspaceKey,
 };
 use muster_core::time::{Elapsed, Now, Span, Wall};
@@ -82,7 +82,8 @@ fn fill(path: &std::path::Path, lines: u64) -> Result<Wall, Failure> {
     let mut now = START;
     for number in 0..lines / LINES_PER_JOB {
         let job = a_job(place, number);
-        let served = Served { job: job.id, epoch: Epoch(number), principal: job.principal };
+        let served =
+            Served { job: job.id, parent: None, epoch: Epoch(number), principal: job.principal };
         changes.push(Change::JobSubmitted { job, spec: a_spec(number) });
         for category in [Category::Prepare, Category::Run, Category::Idle] {
             let (from, to) = (now, now + Span::seconds(1));
@@ -112,6 +113,8 @@ fn a_job((workspace, cluster): (WorkspaceId, ClusterId), number: u64) -> Arc<Job
         workspace,
         cluster,
         name: format!("job-{number}").into(),
+        kind: JobKind::Command,
+        parent: None,
         principal: PrincipalId(PERSON + 1 + number % PEOPLE),
         nodes: 1,
         share: None,

@@ -2,6 +2,7 @@
 //!
 //! A backend's test file calls `muster_store::conformance!(a_fresh_database)` and gets one test per check.
 
+mod arrays;
 mod assets;
 mod claims;
 mod commits;
@@ -15,6 +16,7 @@ mod storage;
 mod stories;
 mod trees;
 
+pub use arrays::*;
 pub use assets::*;
 pub use claims::*;
 pub use commits::*;
@@ -73,6 +75,9 @@ macro_rules! conformance {
             the_ledger_outlives_its_cluster,
             the_ledger_is_grouped_by_anything,
             trees_of_jobs_read_back,
+            the_tasks_of_an_array_read_back,
+            the_cost_of_an_array_is_that_of_its_tasks,
+            an_array_is_deleted_with_its_tasks,
             datastores_read_back_and_are_deleted_with_their_workspace,
             assets_read_back_and_are_never_changed,
             assets_are_listed_by_when_they_were_made,

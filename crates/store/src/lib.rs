@@ -11,6 +11,8 @@ mod read;
 mod sqlite;
 pub mod storage;
 
+use std::collections::BTreeSet;
+
 pub use error::StoreError;
 pub use look_up::look_up;
 use muster_core::model::{AssetKind, WorkspaceKey};
@@ -43,12 +45,19 @@ pub trait Store: Send {
     /// A batch without changes writes nothing; it only checks whether the claim is still valid.
     fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError>;
 
-    /// A job with this name, live or finished. World has only the live ones.
+    /// A job with this name, live or finished, or a child of one. World has only the live ones.
     fn find_job(
         &mut self,
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError>;
+
+    /// The numbers for which there is a job with this name, an underscore and the number.
+    fn numbered_jobs(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<BTreeSet<u32>, StoreError>;
 
     /// An asset's name and this version of it, which are not in World.
     fn find_asset(

@@ -9,6 +9,9 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
     match &mut input {
         Input::SubmitJob(request) => {
             request.existing = store.find_job(&request.workspace, &request.name)?;
+            if request.spec.array.is_some() && request.existing.is_none() {
+                request.numbered = store.numbered_jobs(&request.workspace, &request.name)?;
+            }
         }
         Input::CancelJob { workspace, name, known } => {
             *known = store.find_job(workspace, name)?.map(Box::new);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use muster_core::ids::{JobId, OperationId, PrincipalId, WorkspaceId};
 use muster_core::model::{
-    Activity, Asset, AssetContainer, AssetKind, AttemptOutcome, AttemptRecord, Category, Cluster,
-    Datastore, Deployment, Job, JobSpec, Node, Operation, Principal, SavedTree, Scope, SpecHash,
-    TreeId, Workspace, WorkspaceKey,
+    Activity, Asset, AssetContainer, AssetKind, AttemptOutcome, AttemptRecord, Category,
+    ChildCounts, Cluster, Cost, Datastore, Deployment, Job, JobSpec, Member, Node, Operation,
+    Principal, SavedTree, Scope, SpecHash, TreeId, Workspace, WorkspaceKey, parent_and_index,
 };
 use muster_core::time::Wall;
 
@@ -50,6 +50,36 @@ pub struct JobView {
     pub submitted_by: Option<Principal>,
     /// Attempts that have ended, oldest first.
     pub attempts: Vec<AttemptRecord>,
+    /// The job that it is part of, if any.
+    pub parent: Option<ParentView>,
+    /// The jobs that it consists of, if any.
+    pub children: Option<ChildrenView>,
+}
+
+/// The place of a child in its parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentView {
+    pub name: Box<str>,
+    pub index: u32,
+}
+
+/// The children of a job in figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildrenView {
+    pub counts: ChildCounts,
+    /// What they have cost in attempts that have ended.
+    pub cost: Cost,
+    /// The members of the attempts that have not ended, whose cost depends on the time.
+    pub members: Vec<Member>,
+}
+
+impl ChildrenView {
+    /// What they have cost until now.
+    pub fn cost(&self, now: Wall) -> Cost {
+        let mut cost = self.cost;
+        self.members.iter().for_each(|member| cost.merge(member.cost(now)));
+        cost
+    }
 }
 
 /// How lines of the ledger are grouped, besides by category and outcome.
@@ -134,6 +164,9 @@ pub struct JobQuery {
     pub archived: Archived,
     /// Only jobs that have a tag with this key.
     pub tag: Option<Box<str>>,
+    /// The children of this job, in their own order, instead of the jobs of the workspace. Other conditions do not
+    /// apply to them.
+    pub parent: Option<Box<str>>,
 }
 
 /// The order by time of creation.
@@ -193,11 +226,12 @@ pub trait Reader: Send {
         workspace: &WorkspaceKey,
         cluster: &str,
     ) -> Result<Vec<NodeView>, StoreError>;
+    /// A job, or a child of one.
     fn job(&mut self, workspace: &WorkspaceKey, name: &str) -> Result<Option<JobView>, StoreError>;
     fn job_by_id(&mut self, id: JobId) -> Result<Option<Job>, StoreError>;
     /// The ids of all jobs of a workspace, in order.
     fn job_ids(&mut self, workspace: WorkspaceId) -> Result<Vec<JobId>, StoreError>;
-    /// Newest first. `after` is a `Page::next`.
+    /// Newest first, without children unless their parent is named. `after` is a `Page::next`.
     fn jobs(
         &mut self,
         workspace: &WorkspaceKey,
@@ -210,6 +244,12 @@ pub trait Reader: Send {
     /// All trees that jobs use or have left; no other files are needed.
     fn wanted_trees(&mut self) -> Result<Vec<(WorkspaceId, TreeId)>, StoreError>;
     fn spec(&mut self, hash: &SpecHash) -> Result<Option<JobSpec>, StoreError>;
+    /// The specification of a job. A child has that of its parent, with what differs from one child to the next.
+    fn spec_of(&mut self, job: &Job) -> Result<Option<JobSpec>, StoreError> {
+        let index = job.parent.and(parent_and_index(&job.name)).map(|(_, index)| index);
+        let spec = self.spec(&job.spec)?;
+        Ok(spec.map(|spec| index.map_or(spec.clone(), |index| spec.for_task(index))))
+    }
     fn operation(&mut self, id: OperationId) -> Result<Option<Operation>, StoreError>;
     fn principal(&mut self, id: PrincipalId) -> Result<Option<Principal>, StoreError>;
     /// Everything that has been spent so far, by cluster.

@@ -5,6 +5,7 @@ mod assets;
 pub mod backup;
 mod checker;
 mod checkpoint;
+mod children;
 mod datastores;
 mod deployments;
 mod doc;
@@ -21,6 +22,7 @@ mod storage;
 mod trees;
 mod write;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub use checker::Checker;
@@ -164,6 +166,14 @@ impl Store for SqliteStore {
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError> {
         load::job(&self.connection, &self.path, workspace, name)
+    }
+
+    fn numbered_jobs(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<BTreeSet<u32>, StoreError> {
+        load::numbered(&self.connection, &self.path, workspace, name)
     }
 
     fn find_asset(

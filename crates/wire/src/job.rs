@@ -3,6 +3,7 @@
 //! [`parse_request`] reads the body of a PUT, [`request_json`] writes one, [`resource`] is the response to PUT and GET,
 //! and [`details`] is what clients poll while they stream a log.
 
+mod array;
 mod attempts;
 mod data;
 mod details;
@@ -17,6 +18,7 @@ mod services;
 mod timeline;
 mod wants;
 
+pub use array::{Family, counts_text, parse_plan};
 pub use attempts::{AttemptEntry, Attempts, SavedEntry, attempts};
 pub use data::{
     DataUri, DistributionEntry, InputEntry, OutputEntry, Resolve, kind_text, older_kind_text,
@@ -69,6 +71,20 @@ pub mod property {
     pub const LOW_PRIORITY: &str = "muster.lowPriority";
     /// Why the job was canceled, if not on request.
     pub const CANCEL_REASON: &str = "muster.cancelReason";
+    /// Makes the job an array: the indices of its tasks and, after `%`, how many may run at once, such as `0-99%8`.
+    pub const ARRAY: &str = "muster.array";
+    /// How long all tasks of an array may take together, as an ISO 8601 duration.
+    pub const ARRAY_TIMEOUT: &str = "muster.arrayTimeout";
+    /// The array that a task belongs to, and its index.
+    pub const PARENT: &str = "muster.parent";
+    pub const ARRAY_INDEX: &str = "muster.arrayIndex";
+    /// What the children of the job are doing, as a text and as numbers.
+    pub const CHILDREN: &str = "muster.children";
+    pub const CHILDREN_WAITING: &str = "muster.children.waiting";
+    pub const CHILDREN_RUNNING: &str = "muster.children.running";
+    pub const CHILDREN_COMPLETED: &str = "muster.children.completed";
+    pub const CHILDREN_FAILED: &str = "muster.children.failed";
+    pub const CHILDREN_CANCELED: &str = "muster.children.canceled";
 }
 
 #[cfg(test)]

@@ -140,7 +140,8 @@ fn variables(
         }
         all.insert(name, value.into());
     }
-    let about = bound::about(spec, &assignment.job_name, *facts);
+    let root = assignment.task.as_ref().map_or(&assignment.job_name, |task| &task.array);
+    let about = bound::about(spec, root, *facts);
     all.extend(about.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     all.extend(members::variables(assignment));
     let ours: [(&str, OsString); 9] = [
@@ -155,6 +156,14 @@ fn variables(
         ("NODE_RANK", assignment.rank.to_string().into()),
     ];
     all.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    if let Some(task) = &assignment.task {
+        let task: [(&str, OsString); 3] = [
+            ("MUSTER_ARRAY_INDEX", task.index.to_string().into()),
+            ("MUSTER_ARRAY_COUNT", task.count.to_string().into()),
+            ("MUSTER_ARRAY_NAME", (*task.array).into()),
+        ];
+        all.extend(task.map(|(name, value)| (name.to_owned(), value)));
+    }
     if let Some(folder) = &spec.checkpoint {
         all.insert(files::CHECKPOINT_VARIABLE.to_owned(), work_dir.join(&**folder).into());
     }

@@ -231,6 +231,7 @@ mod tests {
             share: None,
             addresses: Vec::new(),
             evict: None,
+            task: None,
         }
     }
 

@@ -126,6 +126,7 @@ impl Harness {
                 share: None,
                 addresses: Vec::new(),
                 evict: None,
+                task: None,
             }];
         });
         epoch

@@ -3,7 +3,9 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
 
-use muster_core::model::{JobSpec, OnEviction, Priority, SERVERLESS, ShareRequest, WorkspaceKey};
+use muster_core::model::{
+    ArrayPlan, JobSpec, OnEviction, Priority, SERVERLESS, ShareRequest, WorkspaceKey,
+};
 use muster_core::time::Span;
 use muster_wire::Route;
 use muster_wire::job::{DEFAULT_EXPERIMENT, JobResource, request_json};
@@ -70,6 +72,14 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = values::count,
           allow_negative_numbers = true)]
     instance_count: u32,
+    /// Run the command once for each of these indices, as tasks of one job, such as 0-99, 1,4,7 or 0-99%8 for at most 8
+    /// at the same time; each task finds its index in MUSTER_ARRAY_INDEX
+    #[arg(long, value_name = "INDICES", value_parser = values::array)]
+    array: Option<ArrayPlan>,
+    /// Time limit, in seconds, for all tasks of an array together [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds, allow_negative_numbers = true,
+          requires = "array")]
+    array_timeout: Option<Span>,
     /// Priority in the queue: low, medium or high
     #[arg(long, value_name = "PRIORITY", default_value = "medium", value_parser = values::priority)]
     priority: Priority,
@@ -125,7 +135,7 @@ pub struct FileArgs {
 }
 
 /// Flags that cannot be combined with a file, because the file contains these values.
-const BY_FLAGS: [&str; 17] = [
+const BY_FLAGS: [&str; 19] = [
     "command",
     "compute",
     "instance_type",
@@ -133,6 +143,8 @@ const BY_FLAGS: [&str; 17] = [
     "checkpoint",
     "on_eviction",
     "instance_count",
+    "array",
+    "array_timeout",
     "priority",
     "cpus",
     "memory",
@@ -230,6 +242,7 @@ async fn of_flags(args: Args) -> CliResult {
         code: code.as_ref().map(Code::id),
         checkpoint: args.checkpoint.map(String::into),
         instance_type: args.instance_type.map(String::into),
+        array: args.array.map(|plan| Box::new(ArrayPlan { timeout: args.array_timeout, ..plan })),
         ..JobSpec::new(compute.as_deref().unwrap_or(SERVERLESS), args.command.unwrap_or_default())
     };
     let name = args.name.to_owned().unwrap_or_else(made_up_name);

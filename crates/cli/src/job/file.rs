@@ -50,6 +50,7 @@ const FIELDS: &[&str] = &[
     "queue_settings",
     "component",
     "parent_job_name",
+    "array",
     "id",
     "parameters",
     "status",
@@ -176,7 +177,9 @@ fn command(source: &Source, node: &Node) -> CliResult<JobDraft> {
     put("experimentName", job.text("experiment_name")?.map(Json::from));
     put("parentJobName", job.text("parent_job_name")?.map(Json::from));
     put("tags", Some(job.texts("tags")?.unwrap_or_default().into()));
-    put("properties", Some(job.texts("properties")?.unwrap_or_default().into()));
+    let mut own = job.texts("properties")?.unwrap_or_default();
+    own.extend(parts::array(&job)?);
+    put("properties", Some(own.into()));
     put("environmentVariables", parts::variables(&job)?);
     put("computeId", job.text("compute")?.map(|name| parts::without_prefix(&name).into()));
     put("resources", parts::resources(&job)?);

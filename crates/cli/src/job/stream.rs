@@ -102,6 +102,10 @@ impl Stream<'_> {
 
     fn report(&mut self, details: &RunDetails) {
         let mut line = format!("{}: {}", self.name, details.status.as_str());
+        if let Some(progress) = progress(&details.properties) {
+            line.push_str(": ");
+            line.push_str(&progress);
+        }
         for reason in details.properties.get(property::WAIT_REASON).iter().flat_map(|r| r.lines()) {
             line.push_str(": ");
             line.push_str(&printable(reason));
@@ -143,6 +147,18 @@ impl Stream<'_> {
             _ => Err(ended_badly(self.name, "failed", error.or(said(property::FAILURE)))),
         }
     }
+}
+
+/// How far the children of a job are. It changes with every hundredth of them, so that even many do not fill the screen.
+fn progress(properties: &BTreeMap<String, String>) -> Option<String> {
+    let count = |key: &str| -> Option<u64> { properties.get(key)?.parse().ok() };
+    let running = count(property::CHILDREN_RUNNING)?;
+    let (failed, waiting) = (count(property::CHILDREN_FAILED)?, count(property::CHILDREN_WAITING)?);
+    let ended = count(property::CHILDREN_COMPLETED)? + failed + count(property::CHILDREN_CANCELED)?;
+    let all = (waiting + running + ended).max(1);
+    let percent = ended * 100 / all;
+    let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+    Some(format!("{percent} % of {all} tasks have ended{failed}"))
 }
 
 /// An address without its signature.

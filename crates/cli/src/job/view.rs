@@ -14,6 +14,8 @@ use crate::nearest;
 
 pub const HEADER: [&str; 6] =
     ["Name", "Status", "Experiment", "Compute target", "Job type", "Created on"];
+/// An additional column if any job consists of others.
+pub const TASKS: &str = "Tasks";
 /// An additional column if any job is waiting.
 pub const WAITS: &str = "Waits for";
 
@@ -54,6 +56,35 @@ pub struct Job {
     wait_codes: Option<Vec<String>>,
     failure: Option<String>,
     cancel_reason: Option<String>,
+    /// The tasks of an array and its limit, such as `0-99%8`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    array: Option<String>,
+    /// The job that this one is part of, and its index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_job_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    array_index: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    children: Option<Children>,
+}
+
+/// The jobs that a job consists of, by what they are doing.
+#[derive(Debug, Serialize)]
+struct Children {
+    waiting: u64,
+    running: u64,
+    completed: u64,
+    failed: u64,
+    canceled: u64,
+    #[serde(skip)]
+    text: String,
+}
+
+impl Job {
+    /// What the children of the job are doing, if it has any.
+    pub fn children(&self) -> Option<&str> {
+        self.children.as_ref().map(|children| &*children.text)
+    }
 }
 
 /// An input or output, in the form of a job file.
@@ -112,6 +143,21 @@ pub fn entity(job: &JobResource) -> Job {
     let wait_codes = ours(property::WAIT_CODE);
     let failure = ours(property::FAILURE);
     let cancel_reason = ours(property::CANCEL_REASON);
+    let mut count = |key: &str| ours(key).and_then(|count| count.parse().ok()).unwrap_or(0);
+    let (waiting, running) = (count(property::CHILDREN_WAITING), count(property::CHILDREN_RUNNING));
+    let (completed, failed) =
+        (count(property::CHILDREN_COMPLETED), count(property::CHILDREN_FAILED));
+    let canceled = count(property::CHILDREN_CANCELED);
+    let children = ours(property::CHILDREN).map(|text| Children {
+        waiting,
+        running,
+        completed,
+        failed,
+        canceled,
+        text,
+    });
+    let (array, parent_job_name) = (ours(property::ARRAY), ours(property::PARENT));
+    let array_index = ours(property::ARRAY_INDEX).and_then(|index| index.parse().ok());
     let timeout = spec.limits.as_ref().and_then(|limits| limits.timeout.as_deref());
     let timeout = timeout.and_then(|text| duration::parse(text).ok());
     let created_on = spec.creation_context.as_ref().and_then(|context| context.created_at.clone());
@@ -166,6 +212,10 @@ pub fn entity(job: &JobResource) -> Job {
         wait_codes: wait_codes.map(|text| text.split(',').map(str::to_owned).collect()),
         failure,
         cancel_reason,
+        array,
+        parent_job_name,
+        array_index,
+        children,
         properties,
     }
 }

@@ -92,6 +92,18 @@ pub struct Assignment {
     /// One of its nodes will be evicted: it has this long to end by itself, from when the agent receives this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict: Option<Span>,
+    /// Set if the job is a task of an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Box<ArrayTask>>,
+}
+
+/// Which task of which array a job is. Its command finds this in its environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayTask {
+    pub array: Box<str>,
+    pub index: u32,
+    /// The number of tasks of the array.
+    pub count: u32,
 }
 
 fn at_once() -> bool {

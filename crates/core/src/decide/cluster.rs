@@ -7,10 +7,11 @@ use super::{grow, host, power, start};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{ClusterId, EffectId, JobId, NodeId};
+use crate::job_trees;
 use crate::meter;
 use crate::model::{
     Attempt, CancelReason, Category, Cluster, ClusterEvent, ClusterPhase, HostState, NodeEvent,
-    NodeState, Operation, OperationKind, OperationStatus, Rest, ScaleUp,
+    NodeState, Operation, OperationKind, OperationStatus, Rest, ScaleUp, TreeEnding,
 };
 use crate::observations;
 use crate::planted::{Bug, is_planted};
@@ -90,6 +91,11 @@ pub(super) fn finish_operation(
 
 /// Cancels every job, deletes every free node, and deletes the cluster together with the last of them.
 fn retire(tx: &mut Transaction<'_>, id: ClusterId) {
+    // Parents come first, so that their children without a record leave the queue.
+    let parents: Vec<JobId> = cluster_index(tx, id).parents.iter().copied().collect();
+    for parent in parents {
+        job_trees::end(tx, parent, &TreeEnding::Canceled(CancelReason::ClusterDeleted));
+    }
     let index = cluster_index(tx, id);
     let mut jobs: Vec<JobId> = index.queue.ids();
     jobs.extend(&index.active);

@@ -129,7 +129,7 @@ impl Plan {
         let kinds = index.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
         let mut is_first = true;
         for kind in kinds {
-            let environment = world.job(kind.job).and_then(|job| job.environment);
+            let environment = world.record_of(kind.job).and_then(|job| job.environment);
             mark(world, &mut self.spaces, environment);
             let jobs = u32::try_from(kind.count).unwrap_or(u32::MAX);
             let nodes = u32::try_from(nodes_for(kind.shape, jobs, self.node)).unwrap_or(u32::MAX);
@@ -237,7 +237,7 @@ fn first_of_several(
     }
     let reach = world.reach(cluster);
     let first = index.queue.candidates().find(|kind| kind.shape.nodes <= reach)?;
-    let environment = world.job(first.job).and_then(|job| job.environment);
+    let environment = world.record_of(first.job).and_then(|job| job.environment);
     (first.shape.nodes > 1).then_some((first.shape.nodes, environment))
 }
 

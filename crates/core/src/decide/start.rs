@@ -32,7 +32,7 @@ fn next_start(tx: &Transaction<'_>, id: ClusterId) -> Option<(JobId, Vec<NodeId>
     let mut candidates = index.queue.candidates().filter(|kind| kind.shape.nodes <= reach);
     let first = candidates.next()?;
     let start = |kind: &Candidate, avoided: &BTreeSet<NodeId>| {
-        let environment = world.job(kind.job).and_then(|job| job.environment);
+        let environment = world.record_of(kind.job).and_then(|job| job.environment);
         let nodes = nodes_with_room(world, index, kind.shape, environment, avoided);
         let is_half = is_planted(Bug::HalfGangStarted) && !nodes.is_empty();
         (nodes.len() == kind.shape.nodes as usize || is_half).then_some((kind.job, nodes))

@@ -81,6 +81,8 @@ pub enum CancelReason {
     ClusterDeleted,
     /// The instance that it ran on was stopped or restarted.
     InstanceStopped,
+    /// The time limit of the job that it is part of was reached.
+    ParentTimedOut,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +97,15 @@ pub enum Failure {
     NodesLost { attempts: u32 },
     /// Its node was evicted, and the job asked for no further attempt.
     Evicted { node: NodeId },
+    /// Some of its children failed.
+    Children {
+        failed: u32,
+        of: u32,
+        /// The name of the first one.
+        first: Box<str>,
+    },
+    /// Its children did not end within its time limit.
+    TreeTimedOut,
 }
 
 /// What kind of thing failed, which tells the user where to look.
@@ -136,6 +147,7 @@ impl Failure {
                 Exit::Stopped | Exit::Evicted => FailureClass::Node,
             },
             Failure::NodesLost { .. } | Failure::Evicted { .. } => FailureClass::Node,
+            Failure::Children { .. } | Failure::TreeTimedOut => FailureClass::UserCode,
         }
     }
 }

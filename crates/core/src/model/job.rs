@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure, JobEnvironment,
-    JobIdentity, JobInput, JobOutput, JobService, JobTier, LedgerSegment, Lifecycle, Meter, Part,
-    RecipeMark, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
+    ArrayPlan, CancelReason, Capacity, CodeAsset, Cost, Distribution, Exit, Failure,
+    JobEnvironment, JobIdentity, JobInput, JobKind, JobOutput, JobService, JobTier, LedgerSegment,
+    Lifecycle, Meter, ParentState, Part, RecipeMark, SpecHash, TreeId, Use, Verdict, WorkspaceKey,
 };
 use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
@@ -73,6 +73,9 @@ pub struct JobSpec {
     /// The services that users can open while it runs, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, JobService>,
+    /// Makes it an array: the command runs once for each index, with its own nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<Box<ArrayPlan>>,
 }
 
 impl JobSpec {
@@ -108,6 +111,7 @@ impl JobSpec {
             identity: None,
             environment: None,
             services: BTreeMap::new(),
+            array: None,
         }
     }
 }
@@ -237,6 +241,11 @@ pub struct Job {
     pub workspace: WorkspaceId,
     pub cluster: ClusterId,
     pub name: Box<str>,
+    #[serde(default, skip_serializing_if = "JobKind::is_command")]
+    pub kind: JobKind,
+    /// The job that it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<JobId>,
     pub principal: PrincipalId,
     pub nodes: u32,
     /// Its share of each node; `None` is the whole node. Boxed, because hardly any job has one.
@@ -269,9 +278,19 @@ pub enum JobState {
     Starting(Box<Attempt>),
     Running(Box<Attempt>),
     CancelRequested(Box<Attempt>),
-    Completed { at: Wall },
-    Failed { at: Wall, why: Box<Failure> },
-    Canceled { at: Wall, why: CancelReason },
+    /// It consists of other jobs, some of which have started.
+    Parent(Box<ParentState>),
+    Completed {
+        at: Wall,
+    },
+    Failed {
+        at: Wall,
+        why: Box<Failure>,
+    },
+    Canceled {
+        at: Wall,
+        why: CancelReason,
+    },
 }
 
 /// One attempt to run a job, which holds its live epoch.
@@ -387,6 +406,7 @@ impl JobState {
             | JobState::Running(attempt)
             | JobState::CancelRequested(attempt) => *attempt,
             JobState::Queued
+            | JobState::Parent(_)
             | JobState::Completed { .. }
             | JobState::Failed { .. }
             | JobState::Canceled { .. } => unreachable!("a job that holds nodes has an attempt"),
@@ -419,6 +439,8 @@ impl Job {
             JobState::Starting(_) => JobPhase::Starting,
             JobState::Running(_) => JobPhase::Running,
             JobState::CancelRequested(_) => JobPhase::CancelRequested,
+            JobState::Parent(ref parent) if parent.ending.is_some() => JobPhase::CancelRequested,
+            JobState::Parent(_) => JobPhase::Running,
             JobState::Completed { .. } => JobPhase::Completed,
             JobState::Failed { .. } => JobPhase::Failed,
             JobState::Canceled { .. } => JobPhase::Canceled,
@@ -436,6 +458,7 @@ impl Job {
             | JobState::Running(attempt)
             | JobState::CancelRequested(attempt) => Some(attempt),
             JobState::Queued
+            | JobState::Parent(_)
             | JobState::Completed { .. }
             | JobState::Failed { .. }
             | JobState::Canceled { .. } => None,
@@ -488,6 +511,10 @@ pub enum JobEvent {
     Canceled,
     /// One of its nodes will be evicted.
     EvictionNoticed,
+    /// The first child of a parent has started.
+    ChildStarted,
+    /// Each child of a parent was canceled by itself.
+    ChildrenCanceled,
 }
 
 impl Lifecycle for JobPhase {
@@ -514,6 +541,8 @@ impl Lifecycle for JobPhase {
         JobEvent::Requeued,
         JobEvent::Canceled,
         JobEvent::EvictionNoticed,
+        JobEvent::ChildStarted,
+        JobEvent::ChildrenCanceled,
     ];
 
     fn after(self, event: JobEvent) -> Option<JobPhase> {
@@ -523,6 +552,9 @@ impl Lifecycle for JobPhase {
             (P::Queued, E::Submitted) => Some(P::Queued),
             (P::Queued, E::Granted) => Some(P::Starting),
             (P::Queued, E::Canceled) => Some(P::Canceled),
+            // Only parents know these two events.
+            (P::Queued, E::ChildStarted) => Some(P::Running),
+            (P::Running, E::ChildrenCanceled) => Some(P::Canceled),
             (
                 P::Queued,
                 E::Ready
@@ -531,7 +563,8 @@ impl Lifecycle for JobPhase {
                 | E::Succeeded
                 | E::Failed
                 | E::Requeued
-                | E::EvictionNoticed,
+                | E::EvictionNoticed
+                | E::ChildrenCanceled,
             ) => None,
             (P::Starting, E::Ready | E::EvictionNoticed) => Some(P::Starting),
             (P::Running, E::EvictionNoticed) => Some(P::Running),
@@ -541,8 +574,14 @@ impl Lifecycle for JobPhase {
             (P::Starting | P::Running | P::CancelRequested, E::Failed) => Some(P::Failed),
             (P::Starting | P::Running, E::Requeued) => Some(P::Queued),
             (P::CancelRequested, E::Canceled) => Some(P::Canceled),
-            (P::Starting, E::Submitted | E::Granted | E::Canceled) => None,
-            (P::Running, E::Submitted | E::Granted | E::Ready | E::Started | E::Canceled) => None,
+            (
+                P::Starting,
+                E::Submitted | E::Granted | E::Canceled | E::ChildStarted | E::ChildrenCanceled,
+            ) => None,
+            (
+                P::Running,
+                E::Submitted | E::Granted | E::Ready | E::Started | E::Canceled | E::ChildStarted,
+            ) => None,
             // Once a cancel was requested, a lost node cannot return the job to the queue.
             (
                 P::CancelRequested,
@@ -552,7 +591,9 @@ impl Lifecycle for JobPhase {
                 | E::Started
                 | E::CancelAsked
                 | E::Requeued
-                | E::EvictionNoticed,
+                | E::EvictionNoticed
+                | E::ChildStarted
+                | E::ChildrenCanceled,
             ) => None,
             (
                 P::Completed | P::Failed | P::Canceled,
@@ -565,7 +606,9 @@ impl Lifecycle for JobPhase {
                 | E::Failed
                 | E::Requeued
                 | E::Canceled
-                | E::EvictionNoticed,
+                | E::EvictionNoticed
+                | E::ChildStarted
+                | E::ChildrenCanceled,
             ) => None,
         }
     }

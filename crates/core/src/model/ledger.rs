@@ -151,6 +151,9 @@ fn is_empty(tags: &Arc<BTreeMap<String, String>>) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     pub job: JobId,
+    /// The parent of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<JobId>,
     pub epoch: Epoch,
     pub principal: PrincipalId,
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::agent::{Assignment, AttemptPhase, Desired, Report};
+use crate::agent::{ArrayTask, Assignment, AttemptPhase, Desired, Report};
 use crate::attempts;
 use crate::change::Change;
 use crate::ids::{Epoch, NodeId};
 use crate::input::{InputResult, Reply};
 use crate::meter;
 use crate::model::{
-    Attempt, Backoff, Category, Cluster, ClusterEvent, Exit, HostState, Lease, MemberPhase, Node,
-    NodeEvent, NodePhase, NodeState, Trouble, Verdict,
+    Attempt, Backoff, Category, Cluster, ClusterEvent, Exit, HostState, Job, Lease, MemberPhase,
+    Node, NodeEvent, NodePhase, NodeState, Trouble, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
@@ -186,7 +186,14 @@ fn order_for(world: &World, lease: &Lease) -> Option<Assignment> {
         go: attempt.go,
         addresses: addresses(world, attempt, &member.phase),
         evict: attempt.notice.map(|_| world.settings.eviction_grace),
+        task: task_of(world, job),
     })
+}
+
+fn task_of(world: &World, job: &Job) -> Option<Box<ArrayTask>> {
+    let parent = world.job(job.parent?)?;
+    let index = parent.child_index(job.id)?;
+    Some(Box::new(ArrayTask { array: parent.name.clone(), index, count: parent.children() }))
 }
 
 /// Whether the members should keep running: they should until a verdict is set. After an eviction notice, the first

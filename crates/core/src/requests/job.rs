@@ -6,8 +6,8 @@ use super::governance::locked;
 use super::job_life::{self, check_properties, known};
 use super::serverless::{self, JobTarget};
 use super::{
-    check_tags, check_text, find_workspace, instance, job_compute, job_data, job_service,
-    principal, shorten,
+    check_tags, check_text, find_workspace, instance, job_array, job_compute, job_data,
+    job_service, principal, shorten,
 };
 use crate::attempts;
 use crate::change::Change;
@@ -15,8 +15,8 @@ use crate::ids::{JobId, WorkspaceId};
 use crate::input::{InputResult, JobRequest, KnownJob, Refused, Reply};
 use crate::limits;
 use crate::model::{
-    CancelReason, Capacity, Cluster, ClusterPhase, Job, JobPhase, JobSpec, JobState, RecipeMark,
-    Scope, WorkspaceKey, check_job_name, check_path,
+    CancelReason, Capacity, Cluster, ClusterPhase, Job, JobKind, JobPhase, JobSpec, JobState,
+    RecipeMark, Scope, WorkspaceKey, check_job_name, check_path,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
@@ -28,8 +28,8 @@ pub(crate) fn submit(tx: &mut Transaction<'_>, request: &JobRequest) -> InputRes
         return job_life::put_again(tx, request, &known);
     }
     // Without rows, as when a trace is replayed, the specifications cannot be compared, but their hashes can.
-    if let Some(live) = tx.world.job_by_name(workspace, &request.name) {
-        return job_life::accept_by_hash(tx, request, live.id);
+    if let Some(live) = tx.world.live_job_by_name(workspace, &request.name) {
+        return job_life::accept_by_hash(request, live);
     }
     if request.is_archived == Some(true) {
         return Err(Refused::invalid(
@@ -38,13 +38,18 @@ pub(crate) fn submit(tx: &mut Transaction<'_>, request: &JobRequest) -> InputRes
         ));
     }
     let JobPlacement { found, share } = wanted(tx, workspace, request)?;
+    job_array::check_names(tx, workspace, request)?;
     let by = principal(tx, &request.by);
     let cluster = serverless::make(tx, found, by);
+    let array = request.spec.array.clone();
+    let children = array.as_ref().map_or(0, |plan| u64::from(plan.indices.len()));
     let job = Arc::new(Job {
-        id: JobId(tx.world.draw()),
+        id: JobId(tx.world.draw_many(1 + children)),
         workspace,
         cluster,
         name: request.name.as_str().into(),
+        kind: array.map_or(JobKind::Command, JobKind::Array),
+        parent: None,
         principal: by,
         nodes: request.spec.nodes,
         share,
@@ -126,20 +131,23 @@ fn check_queued(
     let (world, settings) = (&tx.world, &tx.world.settings);
     let by = &request.by;
     let own = world.principal_id(&by.object_id).map_or(0, |principal| world.queued_of(principal));
-    if own >= settings.queued_per_principal_max {
+    let new = job_array::waiting_at_once(&request.spec);
+    if own.saturating_add(new) > settings.queued_per_principal_max {
         let message = format!(
-            "{own} jobs of '{}' are waiting, which is the maximum for one user; submit again when some have started, \
+            "{own} jobs of '{}' are waiting{}; submit again when some have started, \
              cancel some, or ask the operator to raise queued-jobs-per-user",
-            shorten(&by.name)
+            shorten(&by.name),
+            job_array::beyond(new, settings.queued_per_principal_max, "one user"),
         );
         return Err(Refused::full("name", message));
     }
     let all = world.queued_in(workspace);
-    if all >= settings.queued_per_workspace_max {
+    if all.saturating_add(new) > settings.queued_per_workspace_max {
         let message = format!(
-            "{all} jobs are waiting in workspace '{}', which is the maximum for one workspace; submit again when some \
+            "{all} jobs are waiting in workspace '{}'{}; submit again when some \
              have started, cancel some, or ask the operator to raise queued-jobs-per-workspace",
-            request.workspace.name
+            request.workspace.name,
+            job_array::beyond(new, settings.queued_per_workspace_max, "one workspace"),
         );
         return Err(Refused::full("name", message));
     }
@@ -254,6 +262,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
     check_checkpoint(spec)?;
     job_data::check(spec)?;
     job_service::check(spec)?;
+    job_array::check(spec)?;
     match spec.timeout {
         Some(timeout) if timeout.0 == 0 || timeout > limits::JOB_TIMEOUT_MAX => {
             Err(Refused::invalid(
@@ -324,10 +333,11 @@ pub(crate) fn cancel(
 ) -> InputResult {
     let key = workspace;
     let workspace = find_workspace(tx, key)?.id;
-    let Some(job) = tx.world.job_by_name(workspace, name).cloned() else {
+    let Some(job) = tx.world.live_job_by_name(workspace, name) else {
         return match known(tx, workspace, name, known_before).map(|known| known.job.phase()) {
-            // A repeated request, or one that arrived a moment too late: the job was canceled as requested.
-            Some(JobPhase::Canceled) => Ok(Reply::CancelAccepted),
+            // A repeated request, or one that arrived a moment too late: the job was canceled as requested. A child that
+            // never started was canceled together with its parent.
+            Some(JobPhase::Canceled | JobPhase::Queued) => Ok(Reply::CancelAccepted),
             Some(phase) => Err(Refused::conflict(
                 "name",
                 format!("job '{}' has already ended ({phase:?}); nothing to cancel", shorten(name)),
@@ -343,7 +353,7 @@ pub(crate) fn cancel(
         };
     };
     if !is_planted(Bug::CancelForgotten) {
-        attempts::cancel(tx, job, CancelReason::Asked);
+        attempts::cancel(tx, Arc::unwrap_or_clone(job), CancelReason::Asked);
     }
     Ok(Reply::CancelAccepted)
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::governance::locked;
 use super::{check_tags, check_text, find_workspace, shorten, workspace_to_change};
 use crate::change::Change;
-use crate::ids::{JobId, WorkspaceId};
+use crate::ids::WorkspaceId;
 use crate::input::{
     InputResult, JobAction, JobEdit, JobPatch, JobRequest, KnownJob, Refused, Reply,
 };
 use crate::limits;
-use crate::model::{Job, JobMetadata, Scope};
+use crate::model::{Job, JobMetadata, Scope, parent_and_index};
 use crate::step::Transaction;
 
 pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
@@ -28,6 +28,7 @@ pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
                     ),
                 ));
             };
+            check_is_whole(&known.job, "change")?;
             let metadata = patched(known.metadata(), patch);
             put_metadata(tx, &known, metadata)?;
             Ok(Reply::Noted)
@@ -42,6 +43,7 @@ pub(super) fn put_again(
     request: &JobRequest,
     known: &KnownJob,
 ) -> InputResult {
+    check_is_whole(&known.job, "change")?;
     if known.job.spec != request.spec_hash && !known.spec.is_same_work(&request.spec) {
         return Err(another(request));
     }
@@ -59,16 +61,10 @@ pub(super) fn put_again(
     Ok(Reply::JobAccepted { job: Arc::clone(&known.job), is_new: false })
 }
 
-pub(super) fn accept_by_hash(
-    tx: &Transaction<'_>,
-    request: &JobRequest,
-    live: JobId,
-) -> InputResult {
-    match tx.world.shared_job(live) {
-        Some(job) if job.spec == request.spec_hash => {
-            Ok(Reply::JobAccepted { job: Arc::clone(job), is_new: false })
-        }
-        Some(_) | None => Err(another(request)),
+pub(super) fn accept_by_hash(request: &JobRequest, live: Arc<Job>) -> InputResult {
+    match live.spec == request.spec_hash && live.parent.is_none() {
+        true => Ok(Reply::JobAccepted { job: live, is_new: false }),
+        false => Err(another(request)),
     }
 }
 
@@ -110,6 +106,15 @@ fn put_metadata(
     Ok(())
 }
 
+/// The children of a job are changed and deleted together with it.
+fn check_is_whole(job: &Job, verb: &str) -> Result<(), Refused> {
+    let Some((parent, _)) = job.parent.and(parent_and_index(&job.name)) else { return Ok(()) };
+    Err(Refused::conflict(
+        "name",
+        format!("'{}' is a task of the job '{parent}'; {verb} that job instead", job.name),
+    ))
+}
+
 /// Deletes a job that has ended. A live one has to be canceled first, because the caller may not know that it is.
 fn delete(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
     let JobEdit { workspace: key, name, known: before, .. } = edit;
@@ -121,6 +126,7 @@ fn delete(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
         return Ok(Reply::NothingToDelete);
     };
     let job = known.job;
+    check_is_whole(&job, "delete")?;
     if !job.phase().is_terminal() {
         return Err(Refused::conflict(
             "name",
@@ -134,7 +140,7 @@ fn delete(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
         ));
     }
     let name = job.name.to_ascii_lowercase().into();
-    tx.emit(Change::JobGone { job: job.id, workspace: home, name });
+    tx.emit(Change::JobGone { job: job.id, last: job.last_id(), workspace: home, name });
     Ok(Reply::Noted)
 }
 
@@ -147,9 +153,8 @@ pub(super) fn known(
     before: Option<&KnownJob>,
 ) -> Option<KnownJob> {
     let is_it = |job: &Job| job.workspace == workspace && job.name.eq_ignore_ascii_case(name);
-    let live = tx.world.job_by_name(workspace, name);
-    let live = live.and_then(|job| tx.world.shared_job(job.id));
-    let now = live.or_else(|| tx.ended.iter().rev().find(|job| is_it(job)));
+    let live = tx.world.live_job_by_name(workspace, name);
+    let now = live.or_else(|| tx.ended.iter().rev().find(|job| is_it(job)).cloned());
     if now.is_none() && before.is_none() {
         return None;
     }
@@ -161,19 +166,26 @@ pub(super) fn known(
                 let (job, spec) = (Arc::clone(job), Arc::clone(spec));
                 known = Some(KnownJob { job, spec, metadata: None });
             }
+            Change::JobSubmitted { job, spec } if job.workspace == workspace => {
+                let child = job.child_named(name).and_then(|child| job.child(child));
+                if let Some(child) = child {
+                    let (job, spec) = (Arc::new(child), Arc::clone(spec));
+                    known = Some(KnownJob { job, spec, metadata: None });
+                }
+            }
             Change::JobMetadataChanged { job, metadata } => {
                 if let Some(known) = known.as_mut().filter(|known| known.job.id == *job) {
                     known.metadata = Some(metadata.clone());
                 }
             }
-            Change::JobGone { job, .. } if known.as_ref().is_some_and(|it| it.job.id == *job) => {
-                known = None;
+            Change::JobGone { job, last, .. } => {
+                known = known.filter(|known| !(job..=last).contains(&&known.job.id));
             }
             _ => {}
         }
     }
     let known = known?;
-    let now = now.filter(|job| job.id == known.job.id).cloned();
+    let now = now.filter(|job| job.id == known.job.id);
     Some(KnownJob { job: now.unwrap_or_else(|| Arc::clone(&known.job)), ..known })
 }
 

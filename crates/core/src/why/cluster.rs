@@ -91,7 +91,7 @@ fn idle_nodes(world: &World, cluster: &Cluster, index: &ClusterIndex) -> Vec<Rea
             let first = index.queue.candidates().find(|kind| kind.shape.nodes <= reach);
             // While the store cannot be written to, no job can start, so the nodes are not held for one.
             let first = first.filter(|_| world.store_trouble().is_none());
-            if let Some(job) = first.and_then(|first| world.job(first.job)) {
+            if let Some(job) = first.and_then(|first| world.live_job(first.job)) {
                 let (job, needed) = (job.name.clone(), job.nodes);
                 reasons.push(Reason::HeldFor { cluster: name(), job, idle, needed });
             }

@@ -13,7 +13,7 @@ use crate::world::{Ahead, ClusterIndex, World};
 
 /// Every reason why `job` does not run. Empty only for a job that runs or has ended.
 pub fn why(world: &World, job: JobId) -> Vec<Reason> {
-    let is_queued = world.job(job).is_some_and(|job| job.phase() == JobPhase::Queued);
+    let is_queued = world.record_of(job).is_some_and(|job| job.phase() == JobPhase::Queued);
     let trouble = world.store_trouble().filter(|_| is_queued).map(Reason::Store);
     trouble.into_iter().chain(why_for(world, job, Covers::UpToThisJob)).collect()
 }
@@ -28,7 +28,13 @@ pub(super) enum Covers {
 }
 
 pub(super) fn why_for(world: &World, job: JobId, covers: Covers) -> Vec<Reason> {
-    let Some(job) = world.job(job) else { return Vec::new() };
+    let Some(job) = world.live_job(job) else { return Vec::new() };
+    if job.is_parent() {
+        return why_parent(world, &job, covers);
+    }
+    if let Some(reason) = held_by_limit(world, &job) {
+        return vec![reason];
+    }
     let (Some(cluster), Some(index)) =
         (world.cluster(job.cluster), world.cluster_index(job.cluster))
     else {
@@ -45,7 +51,7 @@ pub(super) fn why_for(world: &World, job: JobId, covers: Covers) -> Vec<Reason> 
         | JobPhase::Failed
         | JobPhase::Canceled => return Vec::new(),
     }
-    let case = Case::new(world, (cluster, index), job, covers);
+    let case = Case::new(world, (cluster, index), &job, covers);
     let mut reasons = Vec::new();
     reasons.extend(case.locked());
     reasons.extend(case.maximum_too_low());
@@ -64,6 +70,25 @@ pub(super) fn why_for(world: &World, job: JobId, covers: Covers) -> Vec<Reason> 
         reasons.push(case.nodes_starting());
     }
     serverless::reword(cluster, reword(cluster, reasons))
+}
+
+/// A parent waits for the first of its children that has not started. If some of them run, only that others are held
+/// back is a reason.
+fn why_parent(world: &World, parent: &Job, covers: Covers) -> Vec<Reason> {
+    let Some(tree) = world.tree(parent.id) else { return Vec::new() };
+    let live = tree.live().iter().filter_map(|child| world.job(*child));
+    let waiting = live.filter(|child| child.phase() == JobPhase::Queued).map(|child| child.id);
+    let first = waiting.chain(tree.queued().first()).chain(tree.held().first()).next();
+    first.map(|first| why_for(world, first, covers)).unwrap_or_default()
+}
+
+/// The reason if the limit of an array keeps one of its tasks out of the queue.
+fn held_by_limit(world: &World, job: &Job) -> Option<Reason> {
+    let parent = world.job(job.parent?)?;
+    let tree = world.tree(parent.id)?;
+    let limit = parent.array()?.concurrency.filter(|_| tree.held().contains(job.id))?;
+    let running = u32::try_from(tree.live().len()).unwrap_or(u32::MAX);
+    Some(Reason::ArrayLimit { job: parent.name.clone(), limit, running })
 }
 
 /// The reason if nodes fail to start and the cluster needs some.
@@ -235,7 +260,7 @@ impl<'w> Case<'w> {
         let kept = reserve(self.world, self.cluster, self.index, first.shape, self.now);
         Some(Reason::Reserved {
             cluster: self.cluster.name.clone(),
-            job: self.world.job(first.job)?.name.clone(),
+            job: self.world.live_job(first.job)?.name.clone(),
             at: kept.at,
             free: self.free,
             nodes_max: self.nodes_max(),
@@ -244,7 +269,7 @@ impl<'w> Case<'w> {
     }
 
     fn behind(&self) -> Option<Reason> {
-        let first = self.ahead.first.and_then(|first| self.world.job(first))?;
+        let first = self.ahead.first.and_then(|first| self.world.live_job(first))?;
         Some(Reason::Behind {
             cluster: self.cluster.name.clone(),
             jobs: u32::try_from(self.ahead.jobs).unwrap_or(u32::MAX),

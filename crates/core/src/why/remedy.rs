@@ -48,6 +48,10 @@ pub enum Remedy {
     Cancel {
         job: Box<str>,
     },
+    /// Shows the tasks of an array.
+    ListTasks {
+        job: Box<str>,
+    },
     /// For an administrator with access to the server's host.
     CheckServer,
     /// Nothing needs to be done; the command shows the progress.
@@ -85,6 +89,7 @@ impl fmt::Display for Remedy {
             Remedy::Start { cluster } => write!(f, "muster compute start --name {cluster}"),
             Remedy::Stop { cluster } => write!(f, "muster compute stop --name {cluster}"),
             Remedy::Cancel { job } => write!(f, "muster job cancel --name {job}"),
+            Remedy::ListTasks { job } => write!(f, "muster job list --parent-job-name {job}"),
             Remedy::CheckServer => f.write_str("muster doctor"),
             Remedy::Wait { cluster } => write!(f, "muster compute list-nodes --name {cluster}"),
         }

@@ -22,7 +22,8 @@ pub(super) fn reword(cluster: &Cluster, reasons: Vec<Reason>) -> Vec<Reason> {
         | Remedy::OpenHost { .. }
         | Remedy::Unlock { .. }
         | Remedy::Cancel { .. }
-        | Remedy::Wait { .. } => false,
+        | Remedy::Wait { .. }
+        | Remedy::ListTasks { .. } => false,
     };
     let reworded = |reason: Reason| match is_for_owners(&reason) {
         true => Reason::Serverless { cluster: cluster.name.clone(), what: Box::new(reason) },

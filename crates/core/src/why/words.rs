@@ -32,6 +32,7 @@ impl fmt::Display for Reason {
             Reason::NodesStarting { .. }
             | Reason::Starting { .. }
             | Reason::Deleting { .. }
+            | Reason::ArrayLimit { .. }
             | Reason::Serverless { .. } => "wait; to watch",
             Reason::NodesGoing { .. } => "wait, or raise the maximum",
             Reason::KeptByMinimum { .. } => "to delete them",
@@ -107,6 +108,10 @@ impl Reason {
             Reason::Behind { jobs, first, .. } => {
                 write!(f, "{} served first, starting with '{first}'", are(*jobs, "job"))
             }
+            Reason::ArrayLimit { job, limit, .. } => write!(
+                f,
+                "the array {job} runs at most {limit} of its tasks at once, and that many have started"
+            ),
             Reason::FreeSoon { cluster, .. } => write!(
                 f,
                 "a node of '{cluster}' will probably be free before a new one could start"

@@ -25,6 +25,7 @@ impl World {
         self.nodes.get(&id).map(|node| &**node)
     }
 
+    /// A live job that has a record. A child has none until it starts; see [`World::live_job`].
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).map(|job| &**job)
     }
@@ -61,10 +62,6 @@ impl World {
 
     pub(crate) fn shared_cluster(&self, id: ClusterId) -> Option<&Arc<Cluster>> {
         self.clusters.get(&id)
-    }
-
-    pub(crate) fn shared_job(&self, id: JobId) -> Option<&Arc<Job>> {
-        self.jobs.get(&id)
     }
 
     pub fn account(&self, cluster: ClusterId, principal: PrincipalId) -> Account {
@@ -229,6 +226,7 @@ impl World {
         self.index.nodes_by_name.get(name).and_then(|id| self.node(*id))
     }
 
+    /// Not for children, whose names follow from those of their parents; see [`World::live_job_by_name`].
     pub fn job_by_name(&self, workspace: WorkspaceId, name: &str) -> Option<&Job> {
         let hash = index::name_hash(name);
         let range = (workspace, hash, JobId(0))..=(workspace, hash, JobId(u64::MAX));

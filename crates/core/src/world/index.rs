@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::host_nodes::NodesByHost;
 use super::queue::{Queue, nodes_for_all};
 use super::quotas::Quotas;
+use super::tree::Trees;
 use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
     Capacity, Category, Cluster, HostName, Job, JobPhase, Node, NodePhase, NodeState, Use,
@@ -30,6 +31,8 @@ pub(super) struct Index {
     pub(super) queued_by_principal: BTreeMap<PrincipalId, u32>,
     pub(super) queued_by_workspace: BTreeMap<WorkspaceId, u32>,
     pub(super) quotas: Quotas,
+    /// The children of live parents.
+    pub(super) trees: Trees,
     pub(super) nodes_by_host: NodesByHost,
     /// Nodes that have not reported yet, by the time of their request.
     pub(super) boots: BTreeSet<(Wall, NodeId)>,
@@ -49,6 +52,8 @@ pub(super) fn name_hash(name: &str) -> u64 {
 pub struct ClusterIndex {
     pub queue: Queue,
     pub active: BTreeSet<JobId>,
+    /// Jobs that consist of other jobs. They hold no nodes themselves.
+    pub parents: BTreeSet<JobId>,
     /// Nodes that are starting, by the time of their request.
     pub pending: BTreeSet<(Wall, NodeId)>,
     /// Idle nodes by when they became idle. The first is deleted first.
@@ -88,7 +93,9 @@ impl ClusterIndex {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.active.is_empty() && self.existing() == 0
+        let has_jobs =
+            !self.queue.is_empty() || !self.active.is_empty() || !self.parents.is_empty();
+        !has_jobs && self.existing() == 0
     }
 }
 
@@ -123,29 +130,43 @@ impl Index {
 
     /// `used` is how much of the cluster the job's user has used.
     pub(super) fn insert_job(&mut self, job: &Job, used: Use) {
-        let index = self.clusters.entry(job.cluster).or_default();
         if job.phase() == JobPhase::Queued {
-            index.queue.insert(job, used);
-            *self.queued_by_principal.entry(job.principal).or_default() += 1;
-            *self.queued_by_workspace.entry(job.workspace).or_default() += 1;
+            self.enqueue(job, (job.id, job.id), used);
         } else {
-            index.active.insert(job.id);
+            self.clusters.entry(job.cluster).or_default().active.insert(job.id);
         }
     }
 
     pub(super) fn remove_job(&mut self, job: &Job) {
-        let index = self.clusters.entry(job.cluster).or_default();
         if job.phase() == JobPhase::Queued {
-            if index.queue.remove(job) {
-                one_less(&mut self.queued_by_principal, job.principal);
-                one_less(&mut self.queued_by_workspace, job.workspace);
-            }
+            self.dequeue(job, (job.id, job.id));
         } else {
-            index.active.remove(&job.id);
+            self.clusters.entry(job.cluster).or_default().active.remove(&job.id);
         }
     }
 
+    /// Adds jobs with these IDs, which are like `job`, to the queue of its cluster.
+    pub(super) fn enqueue(&mut self, job: &Job, ids: (JobId, JobId), used: Use) {
+        let count = count_of(ids);
+        self.clusters.entry(job.cluster).or_default().queue.insert_range(job, ids, used);
+        *self.queued_by_principal.entry(job.principal).or_default() += count;
+        *self.queued_by_workspace.entry(job.workspace).or_default() += count;
+    }
+
+    pub(super) fn dequeue(&mut self, job: &Job, ids: (JobId, JobId)) {
+        let index = self.clusters.entry(job.cluster).or_default();
+        if index.queue.remove_range(job, ids) {
+            let count = count_of(ids);
+            less(&mut self.queued_by_principal, job.principal, count);
+            less(&mut self.queued_by_workspace, job.workspace, count);
+        }
+    }
+
+    /// The names of children follow from those of their parents.
     pub(super) fn insert_name(&mut self, job: &Job) {
+        if job.parent.is_some() {
+            return;
+        }
         self.jobs_by_name.insert((job.workspace, name_hash(&job.name), job.id));
     }
 
@@ -238,9 +259,13 @@ impl Index {
     }
 }
 
-fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+fn count_of((first, last): (JobId, JobId)) -> u32 {
+    u32::try_from(last.0 - first.0 + 1).unwrap_or(u32::MAX)
+}
+
+fn less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K, by: u32) {
     let Some(count) = counts.get_mut(&key) else { return };
-    *count -= 1;
+    *count -= by;
     if *count == 0 {
         counts.remove(&key);
     }

@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::id_set::IdSet;
 use crate::ids::{JobId, PrincipalId};
 use crate::model::{Capacity, Job, Priority, Shape, Use};
 
@@ -63,18 +64,18 @@ impl Class {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Line {
     used: Use,
-    by_shape: BTreeMap<Shape, BTreeSet<JobId>>,
+    by_shape: BTreeMap<Shape, IdSet>,
 }
 
 impl Line {
     fn first(&self) -> Option<JobId> {
-        self.by_shape.values().filter_map(|jobs| jobs.first().copied()).min()
+        self.by_shape.values().filter_map(IdSet::first).min()
     }
 
     /// One job of each shape, by arrival.
     fn kinds(&self, principal: PrincipalId) -> Vec<Candidate> {
-        let first = |(shape, jobs): (&Shape, &BTreeSet<JobId>)| {
-            let (job, shape, count) = (*jobs.first()?, *shape, jobs.len());
+        let first = |(shape, jobs): (&Shape, &IdSet)| {
+            let (job, shape, count) = (jobs.first()?, *shape, jobs.len());
             Some(Candidate { job, principal, shape, count })
         };
         let mut kinds: Vec<Candidate> = self.by_shape.iter().filter_map(first).collect();
@@ -105,7 +106,7 @@ impl Queue {
     pub fn contains(&self, job: &Job) -> bool {
         let line = self.classes.get(&Rank::of(job)).and_then(|c| c.lines.get(&job.principal));
         let jobs = line.and_then(|line| line.by_shape.get(&job.shape()));
-        jobs.is_some_and(|jobs| jobs.contains(&job.id))
+        jobs.is_some_and(|jobs| jobs.contains(job.id))
     }
 
     /// The number of jobs of each shape.
@@ -113,35 +114,40 @@ impl Queue {
         &self.shapes
     }
 
-    pub(super) fn insert(&mut self, job: &Job, used: Use) {
+    /// Adds jobs with these IDs that are like `job`.
+    pub(super) fn insert_range(&mut self, job: &Job, ids: (JobId, JobId), used: Use) {
         let rank = Rank::of(job);
         let (class, used) = (self.classes.entry(rank).or_default(), rank.counted(used));
         let line =
             class.lines.entry(job.principal).or_insert_with(|| Line { used, ..<_>::default() });
         let first = line.first();
-        line.by_shape.entry(job.shape()).or_default().insert(job.id);
-        if first.is_none_or(|first| job.id < first) {
+        line.by_shape.entry(job.shape()).or_default().insert_range(ids.0, ids.1);
+        if first.is_none_or(|first| ids.0 < first) {
             if let Some(first) = first {
                 class.order.remove(&(line.used, first, job.principal));
             }
-            class.order.insert((line.used, job.id, job.principal));
+            class.order.insert((line.used, ids.0, job.principal));
         }
-        *self.shapes.entry(job.shape()).or_default() += 1;
-        self.jobs += 1;
+        let count = u32::try_from(ids.1.0 - ids.0.0 + 1).unwrap_or(u32::MAX);
+        *self.shapes.entry(job.shape()).or_default() += count;
+        self.jobs += count as usize;
     }
 
-    pub(super) fn remove(&mut self, job: &Job) -> bool {
+    /// Removes the jobs with these IDs, which are like `job`.
+    pub(super) fn remove_range(&mut self, job: &Job, ids: (JobId, JobId)) -> bool {
         let shape = job.shape();
         let Some(class) = self.classes.get_mut(&Rank::of(job)) else { return false };
         let Some(line) = class.lines.get_mut(&job.principal) else { return false };
+        let first = line.first();
         let Some(jobs) = line.by_shape.get_mut(&shape) else { return false };
-        if !jobs.remove(&job.id) {
+        if !jobs.remove_range(ids.0, ids.1) {
             return false;
         }
         if jobs.is_empty() {
             line.by_shape.remove(&shape);
         }
-        if class.order.remove(&(line.used, job.id, job.principal)) {
+        if first == Some(ids.0) {
+            class.order.remove(&(line.used, ids.0, job.principal));
             match line.first() {
                 Some(first) => {
                     class.order.insert((line.used, first, job.principal));
@@ -155,11 +161,12 @@ impl Queue {
             self.classes.remove(&Rank::of(job));
         }
         let left = self.shapes.get_mut(&shape).expect("counted when it was queued");
-        *left -= 1;
+        let count = u32::try_from(ids.1.0 - ids.0.0 + 1).unwrap_or(u32::MAX);
+        *left -= count;
         if *left == 0 {
             self.shapes.remove(&shape);
         }
-        self.jobs -= 1;
+        self.jobs -= count as usize;
         true
     }
 
@@ -188,7 +195,7 @@ impl Queue {
     pub fn ids(&self) -> Vec<JobId> {
         let lines = self.classes.values().flat_map(|class| class.lines.values());
         let mut ids: Vec<JobId> =
-            lines.flat_map(|line| line.by_shape.values().flatten().copied()).collect();
+            lines.flat_map(|line| line.by_shape.values().flat_map(IdSet::iter)).collect();
         ids.sort_unstable();
         ids
     }
@@ -219,7 +226,7 @@ impl Queue {
                 let is_earlier = is_own || (*rank == own && !own.is_new);
                 let before = if is_earlier { job.id } else { JobId(u64::MAX) };
                 for (shape, ids) in class.lines[principal].by_shape.range(..=widest(nodes_max)) {
-                    let jobs = ahead.add(ids.range(..before));
+                    let jobs = ahead.add(ids, before);
                     if jobs > 0 {
                         *shapes.entry(*shape).or_default() += jobs;
                     }
@@ -249,11 +256,11 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Adds these jobs, and returns how many they are.
-    fn add<'q>(&mut self, ids: impl Iterator<Item = &'q JobId> + Clone) -> u32 {
-        let Some(first) = ids.clone().next() else { return 0 };
-        self.first.get_or_insert(*first);
-        let jobs = ids.count();
+    /// Adds the jobs that arrived before this one, and returns how many they are.
+    fn add(&mut self, ids: &IdSet, before: JobId) -> u32 {
+        let Some(first) = ids.first().filter(|first| *first < before) else { return 0 };
+        self.first.get_or_insert(first);
+        let jobs = ids.count_below(before);
         self.jobs += jobs;
         u32::try_from(jobs).unwrap_or(u32::MAX)
     }

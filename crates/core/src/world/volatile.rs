@@ -22,6 +22,8 @@ pub(crate) struct Volatile {
     /// Clusters whose first job needs its nodes on one of several hosts. Which host that is, and so which of their own
     /// nodes block the job, depends on the room that other clusters leave.
     choosing: BTreeSet<ClusterId>,
+    /// Parents whose children have changed since the last decision about them.
+    trees: BTreeSet<JobId>,
     wakes: BTreeSet<(Wall, ClusterId)>,
     wake_of: BTreeMap<ClusterId, Wall>,
     pub(crate) forecast: Forecast,
@@ -75,6 +77,19 @@ impl Volatile {
 
     pub(crate) fn touch(&mut self, cluster: ClusterId) {
         self.dirty.insert(cluster);
+    }
+
+    pub(crate) fn touch_tree(&mut self, parent: JobId) {
+        self.trees.insert(parent);
+    }
+
+    pub(crate) fn settle_tree(&mut self, parent: JobId) {
+        self.trees.remove(&parent);
+    }
+
+    /// Parents whose children have changed.
+    pub(crate) fn touched_trees(&self) -> impl Iterator<Item = JobId> {
+        self.trees.iter().copied()
     }
 
     pub(crate) fn set_choosing(&mut self, cluster: ClusterId, chooses: bool) {

@@ -29,6 +29,7 @@ fn assignment(epoch: u64) -> Assignment {
         go: true,
         addresses: Vec::new(),
         evict: None,
+        task: None,
     }
 }
 

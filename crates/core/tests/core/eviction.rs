@@ -324,6 +324,7 @@ fn desired(evict: Option<Span>) -> Desired {
         go: true,
         addresses: Vec::new(),
         evict,
+        task: None,
     };
     Desired {
         lease: Span::seconds(60),

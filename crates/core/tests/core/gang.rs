@@ -163,6 +163,7 @@ fn assignment(go: bool) -> Assignment {
         go,
         addresses: vec!["10.0.0.4".into(), "10.0.0.5".into()],
         evict: None,
+        task: None,
     }
 }
 

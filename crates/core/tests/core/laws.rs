@@ -7,8 +7,8 @@ use crate::support::{Stage, known_job, someone, user, workspace};
 use muster_core::agent::{AttemptPhase, AttemptReport, Report};
 use muster_core::ids::Epoch;
 use muster_core::model::{
-    Exit, JobSpec, JobTier, Priority, QuotaName, QuotaScope, SERVERLESS, ScaleUp, ShareRequest,
-    SpecHash, Tier,
+    ArrayPlan, Exit, JobSpec, JobTier, Priority, QuotaName, QuotaScope, SERVERLESS, ScaleUp,
+    ShareRequest, SpecHash, Tier,
 };
 use muster_core::time::Span;
 use muster_core::{
@@ -94,6 +94,13 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
+/// A small array, with or without a limit.
+fn array(job: u8, cores: u32) -> Box<ArrayPlan> {
+    let indices = format!("0-{}", job % 7).parse().expect("indices");
+    let concurrency = (cores % 2 == 1).then_some(cores);
+    Box::new(ArrayPlan { indices, concurrency, timeout: None })
+}
+
 fn input(world: &World, act: &Act) -> Option<Input> {
     // The last two are not names of computes.
     let cluster_name = |cluster: u8| {
@@ -152,16 +159,23 @@ fn input(world: &World, act: &Act) -> Option<Input> {
                         ..ShareRequest::default()
                     },
                     job_tier: (*cluster == 4).then_some(JobTier::Spot),
+                    array: (job % 3 == 0).then(|| array(*job, *cores)),
                     ..JobSpec::new(&cluster_name(*cluster), "true")
                 }),
                 spec_hash: SpecHash::made_up(&format!("{cluster}/{nodes}")),
                 by: user(&format!("user{by}")),
                 is_archived: None,
                 existing: None,
+                numbered: <_>::default(),
             }))
         }
         Act::Cancel { job } => {
-            Input::CancelJob { workspace: workspace(), name: format!("job{job}"), known: None }
+            // A task of an array or, if there is none with this name, a whole job.
+            let task = format!("job{}_{}", job / 2, job % 2);
+            let home = world.workspace(&workspace()).map(|home| home.id);
+            let is_there = home.is_some_and(|id| world.live_job_by_name(id, &task).is_some());
+            let name = if is_there { task } else { format!("job{job}") };
+            Input::CancelJob { workspace: workspace(), name, known: None }
         }
         Act::Edit { job, deletes } => {
             let hide = JobPatch { is_archived: Some(true), ..JobPatch::default() };

@@ -35,6 +35,7 @@ fn alone(lease: Span) -> (Machine, Elapsed) {
         go: true,
         addresses: Vec::new(),
         evict: None,
+        task: None,
     };
     machine.on_desired(&desired(lease, vec![assignment]), 1, sent, sent);
     machine.on_started(Epoch(7), None, sent);

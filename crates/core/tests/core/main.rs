@@ -3,6 +3,7 @@
 
 mod access;
 mod agent_machine;
+mod arrays;
 mod assets;
 mod choosing_hosts;
 mod datastores;

@@ -2,7 +2,7 @@
 //! tells them. After every input it checks the invariants.
 #![allow(dead_code)] // Each test file uses a different part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::access::AccessChange;
@@ -10,7 +10,7 @@ use muster_core::agent::{AttemptPhase, AttemptReport, Desired, Report};
 use muster_core::catalogue::Catalogue;
 use muster_core::governance::GovernanceChange;
 use muster_core::hosts::HostChange;
-use muster_core::ids::{Epoch, NodeId};
+use muster_core::ids::{Epoch, JobId, NodeId};
 use muster_core::model::{
     Caller, Capacity, ClusterName, ClusterPhase, ComputeKind, Exit, HostName, HostState, Job,
     JobPhase, JobSpec, JobState, KeyDigest, Lease, NodePhase, Power, Priority, QuotaScope,
@@ -20,8 +20,8 @@ use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
     Change, ClusterPatch, EffectKind, GovernanceRequest, HostRequest, Input, InputResult,
-    JobRequest, KnownJob, NewHost, Reply, Settings, World, WorldRows, decide, decide_everything,
-    invariants, step,
+    JobRequest, KnownJob, NewHost, Reply, Settings, TreeRows, World, WorldRows, decide,
+    decide_everything, invariants, step,
 };
 
 pub struct Stage {
@@ -67,6 +67,7 @@ pub fn request(name: &str, compute: &str, wants: Wants) -> JobRequest {
         by: someone(),
         is_archived: None,
         existing: None,
+        numbered: BTreeSet::new(),
     }
 }
 
@@ -292,16 +293,21 @@ impl Stage {
 
     pub fn job(&self, name: &str) -> Option<&muster_core::model::Job> {
         let workspace = self.world.workspace(&workspace()).expect("made at the start").id;
-        self.world.job_by_name(workspace, name)
+        self.world.job(self.world.live_job_by_name(workspace, name)?.id)
     }
 
     /// The phase of a live job, or of the record that was logged when it ended.
     pub fn phase(&self, name: &str) -> JobPhase {
-        if let Some(job) = self.job(name) {
+        let workspace = self.world.workspace(&workspace()).expect("made at the start").id;
+        if let Some(job) = self.world.live_job_by_name(workspace, name) {
             return job.phase();
         }
         let ended = self.log.iter().rev().find_map(|change| match change {
-            Change::JobChanged { job, .. } if &*job.name == name => Some(job.phase()),
+            Change::JobChanged { job, .. } | Change::ChildCreated { job, .. }
+                if &*job.name == name =>
+            {
+                Some(job.phase())
+            }
             _ => None,
         });
         ended.unwrap_or_else(|| panic!("no job {name}"))
@@ -362,6 +368,7 @@ pub fn rows(changes: &[Change]) -> WorldRows {
     let (mut clusters, mut nodes, mut effects) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut jobs: BTreeMap<_, Arc<Job>> = BTreeMap::new();
+    let mut trees: BTreeMap<JobId, BTreeMap<JobId, JobPhase>> = BTreeMap::new();
     let (mut accounts, mut quotas) = (BTreeMap::new(), BTreeMap::new());
     let (mut workspaces, mut groups, mut locks) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -385,7 +392,12 @@ pub fn rows(changes: &[Change]) -> WorldRows {
                 }
                 put(&mut clusters, cluster.id, cluster, is_there);
             }
-            Change::JobSubmitted { job, .. } | Change::JobChanged { job, .. } => {
+            Change::JobSubmitted { job, .. }
+            | Change::ChildCreated { job, .. }
+            | Change::JobChanged { job, .. } => {
+                if let Some(parent) = job.parent {
+                    trees.entry(parent).or_default().insert(job.id, job.phase());
+                }
                 let is_live = !job.phase().is_terminal();
                 put(&mut jobs, job.id, job, is_live);
             }
@@ -473,6 +485,12 @@ pub fn rows(changes: &[Change]) -> WorldRows {
     rows.tickets = tickets.into_values().collect();
     rows.clusters = clusters.into_values().map(Arc::unwrap_or_clone).collect();
     rows.nodes = nodes.into_values().map(Arc::unwrap_or_clone).collect();
+    trees.retain(|parent, _| jobs.contains_key(parent));
+    let tree = |(parent, children): (JobId, BTreeMap<JobId, JobPhase>)| TreeRows {
+        parent,
+        children: children.into_iter().collect(),
+    };
+    rows.trees = trees.into_iter().map(tree).collect();
     rows.jobs = jobs.into_values().map(Arc::unwrap_or_clone).collect();
     rows.accounts = accounts.into_values().collect();
     rows.quotas = quotas.into_values().collect();
@@ -537,7 +555,7 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
             stage.say(Input::Tick).expect("a tick");
             return;
         }
-        Remedy::Wait { .. } => return,
+        Remedy::Wait { .. } | Remedy::ListTasks { .. } => return,
     };
     // Raising a maximum may need a higher quota first; the next round tells.
     let _ = stage.put(&name, wanted);

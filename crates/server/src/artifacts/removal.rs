@@ -20,7 +20,7 @@ use muster_wire::datastore::own_container;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use self::notes::Notes;
+use self::notes::{Deleted, Notes};
 use super::{ArtifactError, LOG_COPIES, folder_of, submit};
 use crate::app::App;
 
@@ -39,8 +39,7 @@ pub struct Unremoved {
 
 #[derive(Clone)]
 struct Left {
-    workspace: WorkspaceId,
-    name: Box<str>,
+    deleted: Deleted,
     since: Instant,
 }
 
@@ -49,7 +48,7 @@ impl Unremoved {
     pub fn noted_in(logs: PathBuf) -> Unremoved {
         let (notes, since) = (Notes::in_folder(logs), Instant::now());
         let noted = notes.all().into_iter();
-        let left = noted.map(|(job, workspace, name)| (job, Left { workspace, name, since }));
+        let left = noted.map(|(job, deleted)| (job, Left { deleted, since }));
         Unremoved { left: Mutex::new(left.collect()), notes, news: Notify::new() }
     }
 
@@ -59,7 +58,7 @@ impl Unremoved {
 
     /// Returns whether the job was not in the set before.
     fn add(&self, job: &Job) -> bool {
-        let left = Left { workspace: job.workspace, name: job.name.clone(), since: Instant::now() };
+        let left = Left { deleted: deleted(job), since: Instant::now() };
         self.lock().insert(job.id, left).is_none()
     }
 
@@ -86,7 +85,7 @@ impl Unremoved {
 
     fn of_name(&self, workspace: WorkspaceId, name: &str) -> Vec<JobId> {
         let is_it =
-            |left: &Left| left.workspace == workspace && left.name.eq_ignore_ascii_case(name);
+            |left: &Left| left.deleted.workspace == workspace && left.deleted.has_name(name);
         self.lock().iter().filter(|(_, left)| is_it(left)).map(|(job, _)| *job).collect()
     }
 
@@ -99,13 +98,18 @@ impl Unremoved {
     }
 }
 
+fn deleted(job: &Job) -> Deleted {
+    let tasks = job.array().map(|plan| plan.indices.clone());
+    Deleted { workspace: job.workspace, name: job.name.clone(), tasks }
+}
+
 /// Records that this job is about to be deleted. From then on it is not forgotten, whatever happens to the request.
 pub async fn begin(app: &App, job: &Job) {
     if !app.unremoved.add(job) {
         return;
     }
-    let (id, workspace, name) = (job.id, job.workspace, job.name.clone());
-    let noted = app.unremoved.with_notes(move |notes| notes.write(id, workspace, &name)).await;
+    let (id, deleted) = (job.id, deleted(job));
+    let noted = app.unremoved.with_notes(move |notes| notes.write(id, &deleted)).await;
     if let Err(failed) = noted {
         // The delete still goes ahead: on a full disk, deletes are what helps.
         warn!(job = %id, error = %ErrorChain(&failed), "cannot record a delete: the job's files remain if the server is killed before it removes them");
@@ -138,7 +142,7 @@ async fn finish_later(app: &App, job: JobId) {
 async fn try_finish(app: &App, job: JobId) -> Result<(), ArtifactError> {
     let Some(left) = app.unremoved.get(job) else { return Ok(()) };
     // Measure before taking the lock, because jobs of other workspaces may be waiting for it.
-    app.blobs.measured(left.workspace).await?;
+    app.blobs.measured(left.deleted.workspace).await?;
     let _turn = app.turns.of(job).await;
     if app.unremoved.get(job).is_none() {
         return Ok(());
@@ -150,12 +154,15 @@ async fn try_finish(app: &App, job: JobId) -> Result<(), ArtifactError> {
         }
         return Ok(());
     }
-    let (logs, blobs, workspace) = (app.logs.clone(), app.blobs.clone(), left.workspace);
-    let remove = move || blobs.removing(workspace, || logs.remove(job));
+    let (logs, blobs, workspace) = (app.logs.clone(), app.blobs.clone(), left.deleted.workspace);
+    let ids: Vec<JobId> = left.deleted.jobs(job).map(|(id, _)| id).collect();
+    let remove = move || blobs.removing(workspace, || ids.iter().map(|id| logs.remove(*id)).sum());
     let removed = tokio::task::spawn_blocking(remove).await;
     let removed = removed.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log);
     // Blobs are removed even if the logs could not be.
-    remove_blobs(app, workspace, &left.name).await?;
+    for (_, name) in left.deleted.jobs(job) {
+        remove_blobs(app, workspace, &name).await?;
+    }
     removed?;
     app.unremoved.forget(job).await;
     Ok(())

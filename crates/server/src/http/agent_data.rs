@@ -174,7 +174,7 @@ fn place(spec: &JobSpec, what: &str) -> Option<DataLocation> {
 async fn spec_of(app: &App, asking: &Asking) -> Result<JobSpec, Refused> {
     let job = asking.job;
     let read = app.readers.read(move |reader| match reader.job_by_id(job)? {
-        Some(job) => reader.spec(&job.spec),
+        Some(job) => reader.spec_of(&job),
         None => Ok(None),
     });
     let gone = || (StatusCode::GONE, "this attempt has ended".to_owned());

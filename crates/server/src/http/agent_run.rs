@@ -26,7 +26,7 @@ pub async fn facts(
     let id = asking.job;
     let read = app.readers.read(move |reader| {
         let Some(job) = reader.job_by_id(id)? else { return Ok(None) };
-        Ok(reader.spec(&job.spec)?.map(|spec| (job, spec)))
+        Ok(reader.spec_of(&job)?.map(|spec| (job, spec)))
     });
     let (job, spec) = match read.await {
         Ok(Some(found)) => found,

@@ -56,7 +56,7 @@ async fn services_of_member(
         return Ok(known);
     }
     let read = app.readers.read(move |reader| match reader.job_by_id(job)? {
-        Some(job) => reader.spec(&job.spec),
+        Some(job) => reader.spec_of(&job),
         None => Ok(None),
     });
     let spec = read.await.map_err(|failed| {

@@ -98,7 +98,7 @@ impl Run {
         let job = self.0.job;
         let spec = app.readers.look_up(|reader| {
             let Some(job) = reader.job_by_id(job)? else { return Ok(None) };
-            reader.spec(&job.spec)
+            reader.spec_of(&job)
         });
         let spec = spec.map_err(|failed| {
             tracing::error!(error = %muster_core::ErrorChain(&failed), "cannot look up the inputs of a run");

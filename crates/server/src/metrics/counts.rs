@@ -57,8 +57,11 @@ impl Counts {
     /// `all` are all changes of the same commit.
     pub fn take(&mut self, world: &World, change: &Change, all: &[Change]) {
         match change {
-            Change::JobChanged { event, job } => self.job(*event, job),
-            Change::AttemptEnded(attempt) => {
+            Change::JobChanged { event, job } | Change::ChildCreated { event, job } => {
+                self.job(*event, job);
+            }
+            // A parent has no attempts of its own, only a record of its begin and end.
+            Change::AttemptEnded(attempt) if !attempt.members.is_empty() => {
                 if let Some(started_at) = attempt.started_at {
                     let took = attempt.ended_at - started_at;
                     let cluster = cluster_of(world, attempt.job, all);
@@ -83,7 +86,8 @@ impl Counts {
             let waited = attempt.granted_at - job.submitted_at;
             self.of(job.cluster).queue.observe(waited);
         }
-        if job.phase().is_terminal() {
+        // The jobs that a parent consists of are counted, not the parent itself.
+        if job.phase().is_terminal() && !job.is_parent() {
             *self.of(job.cluster).ended.entry(status(job.phase())).or_default() += 1;
         }
     }

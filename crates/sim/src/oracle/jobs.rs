@@ -41,6 +41,19 @@ struct Track {
     ended: Option<JobPhase>,
     /// The files that are kept for the next attempt, by rank.
     left: BTreeMap<u32, TreeId>,
+    parent: Option<JobId>,
+    family: Option<Family>,
+}
+
+/// What is known about the children of a parent.
+#[derive(Clone)]
+struct Family {
+    size: u32,
+    limit: u32,
+    live: BTreeSet<JobId>,
+    completed: u32,
+    /// Children with a record that have ended.
+    ended: u32,
 }
 
 #[derive(Clone, Default)]
@@ -69,9 +82,66 @@ impl Jobs {
             is_canceling: false,
             ended: None,
             left: BTreeMap::new(),
+            parent: job.parent,
+            family: job.array().map(|plan| Family {
+                size: plan.indices.len(),
+                limit: plan.concurrency.unwrap_or(u32::MAX),
+                live: BTreeSet::new(),
+                completed: 0,
+                ended: 0,
+            }),
         };
         let before = self.tracks.insert(job.id, track);
         promise(before.is_none(), || format!("{} was used twice", job.id))
+    }
+
+    /// A child gets a record: only of a parent that neither ends nor has as many children as it may.
+    pub(super) fn on_child(&mut self, job: &Job) -> Held {
+        let parent = job.parent.and_then(|parent| self.tracks.get_mut(&parent));
+        let Some(parent) = parent else {
+            return Err(Broken(format!("{} has no parent", job.name)));
+        };
+        let (is_ending, name) = (parent.is_canceling || parent.ended.is_some(), &parent.name);
+        promise(!is_ending, || format!("{} starts after {name} was to end", job.name))?;
+        let Some(family) = &mut parent.family else {
+            return Err(Broken(format!("{} cannot have children", parent.name)));
+        };
+        // One that is canceled before it starts takes no place.
+        if !job.phase().is_terminal() {
+            family.live.insert(job.id);
+        }
+        let live = family.live.len();
+        promise(live <= family.limit as usize, || {
+            format!("{} is one of {live}, but {} are allowed", job.name, family.limit)
+        })?;
+        self.on_submitted(job)
+    }
+
+    /// A child has ended, or a parent: the parent must be the last.
+    fn on_ended(&mut self, job: &Job) -> Held {
+        let (phase, id) = (job.phase(), job.id);
+        if let Some(family) = self.tracks.get(&id).and_then(|track| track.family.as_ref()) {
+            promise(family.live.is_empty(), || {
+                format!("{} is {phase:?}, but {:?} have not ended", job.name, family.live)
+            })?;
+            let is_whole = family.ended == family.size && family.completed > 0;
+            return promise(phase != JobPhase::Completed || is_whole, || {
+                format!("{} is {phase:?} after {} of {}", job.name, family.ended, family.size)
+            });
+        }
+        let parent = job.parent.and_then(|parent| self.tracks.get_mut(&parent));
+        if let Some(family) = parent.and_then(|parent| parent.family.as_mut()) {
+            family.live.remove(&id);
+            family.ended += 1;
+            family.completed += u32::from(phase == JobPhase::Completed);
+        }
+        Ok(())
+    }
+
+    /// The children of a parent whose cancel was accepted have ended, or are about to.
+    fn is_reached(&self, parent: &Track) -> bool {
+        let live = parent.family.iter().flat_map(|family| &family.live);
+        live.filter_map(|child| self.tracks.get(child)).all(|child| child.is_canceling)
     }
 
     /// Returns the epoch that was granted, if any.
@@ -111,11 +181,17 @@ impl Jobs {
         }
         track.is_canceling |= matches!(phase, JobPhase::CancelRequested | JobPhase::Canceled);
         track.ended = phase.is_terminal().then_some(phase);
+        if phase.is_terminal() {
+            self.on_ended(job)?;
+        }
         Ok(granted)
     }
 
     pub(super) fn on_attempt_ended(&mut self, record: &AttemptRecord) -> Held {
         let mut track = self.tracks.get_mut(&record.job);
+        if track.as_ref().is_some_and(|track| track.family.is_some()) {
+            return promise(record.members.is_empty(), || format!("{} holds nodes", record.job));
+        }
         if let Some(track) = &mut track
             && record.outcome != AttemptOutcome::Evicted
         {
@@ -182,7 +258,16 @@ impl Jobs {
     /// Whether an accepted cancel is, or was, under way.
     pub(super) fn is_canceling(&self, job: JobId) -> bool {
         let track = self.tracks.get(&job);
-        track.is_some_and(|track| track.is_canceling || track.ended.is_some())
+        track.is_some_and(|track| {
+            track.ended.is_some() || (track.is_canceling && self.is_reached(track))
+        })
+    }
+
+    /// A child that never ended although its parent did.
+    pub(super) fn orphan(&self) -> Option<&str> {
+        let is_ended = |id| self.tracks.get(&id).is_none_or(|track| track.ended.is_some());
+        let mut children = self.tracks.values().filter(|track| track.ended.is_none());
+        children.find(|track| track.parent.is_some_and(is_ended)).map(|track| &*track.name)
     }
 
     pub(super) fn acknowledge(&mut self, job: JobId) {

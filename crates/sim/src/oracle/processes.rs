@@ -125,6 +125,10 @@ impl Processes {
     pub(super) fn check_end(&self, job: &Job, last: Epoch) -> Held {
         let none = BTreeMap::new();
         let codes = self.codes.get(&last).unwrap_or(&none);
+        // What its children did is checked with them.
+        if job.is_parent() {
+            return Ok(());
+        }
         let is_true = match &job.state {
             JobState::Completed { .. } => {
                 codes.len() == job.nodes as usize && codes.values().all(|code| *code == 0)
@@ -147,12 +151,15 @@ impl Processes {
                 } => false,
                 // No job of the simulation asks for this.
                 Failure::Evicted { .. } => false,
+                // Only parents fail like this.
+                Failure::Children { .. } | Failure::TreeTimedOut => false,
             },
             JobState::Canceled { .. }
             | JobState::Queued
             | JobState::Starting(_)
             | JobState::Running(_)
-            | JobState::CancelRequested(_) => true,
+            | JobState::CancelRequested(_)
+            | JobState::Parent(_) => true,
         };
         promise(is_true, || format!("{} is {:?}, its processes: {codes:?}", job.id, job.state))
     }

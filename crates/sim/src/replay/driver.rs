@@ -175,6 +175,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             by: self.callers[user].clone(),
             is_archived: None,
             existing: None,
+            numbered: <_>::default(),
         })));
     }
 
@@ -202,6 +203,7 @@ impl<'t, W: FnMut(Span, &Change)> Replay<'t, W> {
             Change::JobChanged { event: JobEvent::Granted, job } => self.start(job),
             Change::LedgerPosted(line) => self.tally.post(line),
             Change::JobChanged { .. }
+            | Change::ChildCreated { .. }
             | Change::PrincipalSeen(_)
             | Change::WorkspaceChanged(_)
             | Change::WorkspaceGone(_)

@@ -186,7 +186,7 @@ impl Sim {
                 Change::NodeChanged { node, .. } => {
                     self.news.insert(node.id);
                 }
-                Change::JobChanged { job, .. } => {
+                Change::JobChanged { job, .. } | Change::ChildCreated { job, .. } => {
                     let members = job.attempt().into_iter().flat_map(|attempt| &attempt.members);
                     self.news.extend(members.map(|member| member.node));
                 }

@@ -49,6 +49,7 @@ fn submit(nodes: u32) -> Input {
         by: caller(),
         is_archived: None,
         existing: None,
+        numbered: <_>::default(),
     }))
 }
 

@@ -29,7 +29,7 @@ fn tagged(key: &str, value: &str) -> JobPatch {
 }
 
 fn listed(stage: &mut Stage<'_>, archived: Archived, tag: Option<&str>) -> Vec<String> {
-    let query = JobQuery { archived, tag: tag.map(Box::from) };
+    let query = JobQuery { archived, tag: tag.map(Box::from), parent: None };
     let mut names = Vec::new();
     let mut after: Option<String> = None;
     loop {
@@ -99,6 +99,7 @@ pub fn a_deleted_job_leaves_nothing_but_its_ledger_lines(database: &dyn Database
             by: someone(),
             is_archived: None,
             existing: None,
+            numbered: <_>::default(),
         };
         stage.say(Input::SubmitJob(Box::new(request))).expect("a job");
         stage.provide();

@@ -121,8 +121,16 @@ fn submit_tagged(
     let spec_hash = SpecHash::made_up(&format!("{name} on {compute}"));
     let by = Caller { object_id: who.into(), name: who.into() };
     let (workspace, name) = (home(), name.to_owned());
-    let request =
-        JobRequest { workspace, name, spec, spec_hash, by, is_archived: None, existing: None };
+    let request = JobRequest {
+        workspace,
+        name,
+        spec,
+        spec_hash,
+        by,
+        is_archived: None,
+        existing: None,
+        numbered: <_>::default(),
+    };
     stage.say(Input::SubmitJob(Box::new(request))).expect("a job");
 }
 

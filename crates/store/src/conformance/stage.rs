@@ -111,7 +111,16 @@ impl<'d> Stage<'d> {
         let spec_hash = SpecHash::made_up(&format!("{nodes} on {compute}"));
         let (name, by) = (name.to_owned(), someone());
         let is_archived = None;
-        let request = JobRequest { workspace, name, spec, spec_hash, by, is_archived, existing };
+        let request = JobRequest {
+            workspace,
+            name,
+            spec,
+            spec_hash,
+            by,
+            is_archived,
+            existing,
+            numbered: <_>::default(),
+        };
         Input::SubmitJob(Box::new(request))
     }
 
@@ -133,7 +142,7 @@ impl<'d> Stage<'d> {
 
     pub fn live_job(&self, name: &str) -> Option<&Job> {
         let workspace = self.world.workspace(&home()).expect("made at the start").id;
-        self.world.job_by_name(workspace, name)
+        self.world.job(self.world.live_job_by_name(workspace, name)?.id)
     }
 
     /// Every member of the job's attempt reports this.

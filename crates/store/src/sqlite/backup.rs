@@ -194,7 +194,9 @@ impl Owners {
         limit: usize,
     ) -> Result<Vec<String>, StoreError> {
         let (connection, path) = &self.store;
-        let sql = "SELECT DISTINCT jobs.doc FROM job_trees JOIN jobs ON jobs.id = job_trees.job \
+        let sql = "SELECT DISTINCT jobs.doc FROM job_trees \
+                   LEFT JOIN children ON children.id = job_trees.job \
+                   JOIN jobs ON jobs.id = coalesce(children.parent, job_trees.job) \
                    WHERE job_trees.workspace = ?1 AND job_trees.tree = ?2 ORDER BY jobs.id LIMIT ?3";
         let values = (doc::key(workspace.0), tree.to_string(), doc::key(limit as u64));
         let jobs: Vec<Job> = doc::many(connection, path, sql, values)?;

@@ -19,22 +19,30 @@ pub(super) fn put_metadata(
     )
 }
 
-/// Deletes a job with everything that belongs to it alone. Its cost is kept, together with the tags by which it is
+/// Deletes a job with everything that belongs to it alone, and with its children, which have the following IDs up to
+/// `last`. Its cost is kept, together with the tags by which it is
 /// summed up.
-pub(super) fn remove(writer: &Writer<'_>, job: JobId) -> Result<(), StoreError> {
+pub(super) fn remove(writer: &Writer<'_>, job: JobId, last: JobId) -> Result<(), StoreError> {
     let steps = [
         "INSERT INTO gone_job_tags (job, tags)
          SELECT j.id, coalesce(j.metadata ->> '$.tags', s.doc ->> '$.tags')
          FROM jobs j JOIN specs s ON s.hash = j.spec
          WHERE j.id = ?1 AND coalesce(j.metadata ->> '$.tags', s.doc ->> '$.tags') <> '{}'",
-        "DELETE FROM attempts WHERE job = ?1",
-        "DELETE FROM members WHERE job = ?1",
-        "DELETE FROM job_trees WHERE job = ?1",
+        "DELETE FROM attempts WHERE job BETWEEN ?1 AND ?2",
+        "DELETE FROM members WHERE job BETWEEN ?1 AND ?2",
+        "DELETE FROM job_trees WHERE job BETWEEN ?1 AND ?2",
+        "DELETE FROM children WHERE id BETWEEN ?1 AND ?2",
+        "DELETE FROM tree_totals WHERE parent = ?1",
         "DELETE FROM specs WHERE hash = (SELECT spec FROM jobs WHERE id = ?1)
          AND NOT EXISTS (SELECT 1 FROM jobs WHERE spec = specs.hash AND id <> ?1)",
         "DELETE FROM jobs WHERE id = ?1",
     ];
-    steps.into_iter().try_for_each(|sql| writer.run(sql, (job.0,)))
+    let last = last.max(job);
+    let run = |sql: &str| match sql.contains("?2") {
+        true => writer.run(sql, (job.0, last.0)),
+        false => writer.run(sql, (job.0,)),
+    };
+    steps.into_iter().try_for_each(run)
 }
 
 /// The condition after `WHERE` for a list of jobs, newest first, and its values.

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row};
 
 use self::groups::{Group, Groups};
 use super::fault::Doing;
-use super::{doc, members};
+use super::{children, doc, members};
 use crate::{LedgerBy, LedgerQuery, LedgerSum, StoreError};
 
 const DOING: &str = "reading the ledger";
@@ -176,8 +176,8 @@ fn add_lines(
     path: &Path,
     workspace: u64,
 ) -> Result<(), StoreError> {
-    let sql = "SELECT cluster_name, category, outcome, principal, job, tags, part, \
-               price_micro_usd_per_hour, from_us, to_us FROM ledger \
+    let sql = "SELECT cluster_name, category, outcome, principal, coalesce(parent, job), tags, \
+               part, price_micro_usd_per_hour, from_us, to_us FROM ledger \
                WHERE workspace = ?1 AND to_us > ?2";
     let since = doc::key(bill.query.since.map_or(0, |since| since.0));
     doc::each(connection, path, sql, (workspace, since), |row| {
@@ -227,6 +227,11 @@ fn add_open(
             let job = members::overlay(connection, path, doc::decode(row, 0, path)?)?;
             let served = Owner { principal: Some(job.principal.0), job: Some(job.id.0), ..owner };
             bill.add_spent(&served, &job)
+        })?;
+        children::each_active(connection, path, cluster.id.0, |child| {
+            let parent = child.parent.map(|parent| parent.0);
+            let served = Owner { principal: Some(child.principal.0), job: parent, ..owner };
+            bill.add_spent(&served, child)
         })?;
     }
     Ok(())

@@ -1,16 +1,18 @@
 //! Reads the rows that World is rebuilt from.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_core::model::{Job, WorkspaceKey};
+use muster_core::model::{Job, WorkspaceKey, parent_and_index};
 use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Wall;
 use muster_core::{Effect, KnownJob, WorldRows};
 use rusqlite::Connection;
 
+use super::fault::Doing;
 use super::meta::Meta;
-use super::{doc, members};
+use super::{children, doc, members};
 use crate::StoreError;
 
 /// The caller has begun a transaction, so that all tables are of one moment.
@@ -24,6 +26,7 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<WorldRows, St
         [],
     )?;
     jobs.sort_unstable_by_key(|job| job.id);
+    let trees = children::load(connection, path, &mut jobs)?;
     members::overlay_all(connection, path, &mut jobs)?;
     let mut effects: Vec<Effect> =
         doc::many(connection, path, "SELECT doc FROM outbox ORDER BY id", [])?;
@@ -61,22 +64,41 @@ pub(super) fn rows(connection: &Connection, path: &Path) -> Result<WorldRows, St
         clusters: doc::many(connection, path, "SELECT doc FROM clusters ORDER BY id", [])?,
         nodes: doc::many(connection, path, "SELECT doc FROM nodes ORDER BY id", [])?,
         jobs,
+        trees,
         effects,
     })
 }
 
+/// A job with this name, or a child of a job, whether it has a row or not.
 pub(super) fn job(
     connection: &Connection,
     path: &Path,
     workspace: &WorkspaceKey,
     name: &str,
 ) -> Result<Option<KnownJob>, StoreError> {
+    if let Some(found) = job_with_row(connection, path, workspace, &name.to_ascii_lowercase())? {
+        return Ok(Some(found));
+    }
+    let Some(parent) = children::parent_name(name) else { return Ok(None) };
+    let Some(parent) = job_with_row(connection, path, workspace, &parent)? else {
+        return Ok(None);
+    };
+    let Some(child) = parent.job.child_named(name) else { return Ok(None) };
+    let child = children::one(connection, path, &parent.job, child)?;
+    Ok(child.map(|child| KnownJob { job: Arc::new(child), ..parent }))
+}
+
+fn job_with_row(
+    connection: &Connection,
+    path: &Path,
+    workspace: &WorkspaceKey,
+    folded: &str,
+) -> Result<Option<KnownJob>, StoreError> {
     let key = workspace.folded();
     let sql = "SELECT j.doc, s.doc, j.metadata FROM workspaces w \
                JOIN jobs j ON j.workspace = w.id AND j.folded = ?4 \
                JOIN specs s ON s.hash = j.spec \
                WHERE w.subscription = ?1 AND w.resource_group = ?2 AND w.folded = ?3";
-    let folded = name.to_ascii_lowercase();
     let values = (&key.subscription, &key.resource_group, &key.name, folded);
     let mut found = doc::rows(connection, path, sql, values, |row| {
         let job = members::overlay(connection, path, doc::decode(row, 0, path)?)?;
@@ -85,4 +107,27 @@ pub(super) fn job(
         Ok(KnownJob { job: Arc::new(job), spec, metadata })
     })?;
     Ok(found.pop())
+}
+
+/// The numbers for which there is a job with this name, an underscore and the number.
+pub(super) fn numbered(
+    connection: &Connection,
+    path: &Path,
+    workspace: &WorkspaceKey,
+    name: &str,
+) -> Result<BTreeSet<u32>, StoreError> {
+    let key = workspace.folded();
+    let sql = "SELECT j.folded FROM workspaces w JOIN jobs j ON j.workspace = w.id \
+               AND j.folded >= ?4 || '_0' AND j.folded < ?4 || '_:' \
+               WHERE w.subscription = ?1 AND w.resource_group = ?2 AND w.folded = ?3";
+    let folded = name.to_ascii_lowercase();
+    let values = (&key.subscription, &key.resource_group, &key.name, &folded);
+    let mut numbers = BTreeSet::new();
+    doc::each(connection, path, sql, values, |row| {
+        let found: Box<str> = row.get(0).doing("reading the names of jobs", path)?;
+        let number = parent_and_index(&found).filter(|(parent, _)| *parent == folded);
+        numbers.extend(number.map(|(_, number)| number));
+        Ok(())
+    })?;
+    Ok(numbers)
 }

@@ -61,6 +61,7 @@ fn attempt_of(job: &mut Job) -> Option<&mut Attempt> {
         | JobState::Running(attempt)
         | JobState::CancelRequested(attempt) => Some(attempt),
         JobState::Queued
+        | JobState::Parent(_)
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => None,

@@ -9,16 +9,16 @@ use muster_core::model::{
     Principal, SavedTree, Scope, SpecHash, Tier, TreeId, Workspace, WorkspaceKey,
 };
 use rusqlite::{Connection, Row, Transaction};
-use serde::Deserialize;
 
 use super::doc;
 use super::fault::Doing;
 use super::schema;
-use super::{activity, assets, datastores, deployments, jobs, ledger, members, open, trees};
+use super::trees;
+use super::{activity, assets, children, datastores, deployments, jobs, ledger, members, open};
 use crate::{
     ActivityChain, ActivityEntry, ActivityQuery, Archived, AssetQuery, ClusterView, ContainerView,
-    Event, JobQuery, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, Reader, Revision,
-    StoreError,
+    Event, JobQuery, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, ParentView,
+    Reader, Revision, StoreError,
 };
 
 /// The most items in one result, however many are requested, because readers delay the reuse of the log.
@@ -155,7 +155,61 @@ impl Snapshot<'_> {
             is_archived: metadata.is_some_and(|metadata| metadata.is_archived),
             submitted_by: doc::decode_optional(row, 2, self.path)?,
             attempts: Vec::new(),
+            parent: None,
+            children: None,
         })
+    }
+
+    /// The job with this folded name.
+    fn job_named(
+        &self,
+        workspace: &Workspace,
+        folded: &str,
+    ) -> Result<Option<JobView>, StoreError> {
+        let sql = format!("{JOB_VIEW} WHERE j.workspace = ?1 AND j.folded = ?2");
+        let values = (workspace.id.0, folded);
+        let mut views =
+            doc::rows(&self.transaction, self.path, &sql, values, |row| self.job_view(row))?;
+        Ok(views.pop())
+    }
+
+    /// The view of a child.
+    fn child_view(&self, parent: &JobView, child: Job) -> JobView {
+        let index = parent.job.child_index(child.id).unwrap_or_default();
+        let parent_view = ParentView { name: parent.job.name.clone(), index };
+        JobView {
+            job: child,
+            spec: parent.spec.for_task(index),
+            parent: Some(parent_view),
+            children: None,
+            attempts: Vec::new(),
+            ..parent.clone()
+        }
+    }
+
+    /// A page of the children of a job.
+    fn children_of(
+        &self,
+        parent: &JobView,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Result<Page<JobView>, StoreError> {
+        let first = JobId(after.map_or(parent.job.id.0, |id| id.0.max(parent.job.id.0)) + 1);
+        let last = parent.job.last_id();
+        let end = JobId(first.0.saturating_add(limit as u64 - 1)).min(last);
+        let found = children::between(&self.transaction, self.path, &parent.job, (first, end))?;
+        let items = found.into_iter().map(|child| self.child_view(parent, child)).collect();
+        let next = (end < last).then(|| end.to_string());
+        let mut page = Page { items, next };
+        self.add_attempts(&mut page.items)?;
+        Ok(page)
+    }
+
+    fn add_children(&self, views: &mut [JobView]) -> Result<(), StoreError> {
+        for view in views.iter_mut().filter(|view| view.job.is_parent()) {
+            view.children = Some(children::figures(&self.transaction, self.path, &view.job)?);
+        }
+        Ok(())
     }
 
     /// One by one, because the jobs of a list may be far apart.
@@ -237,44 +291,55 @@ impl Reader for SqliteReader {
         workspace: &WorkspaceKey,
         cluster: &str,
     ) -> Result<Vec<NodeView>, StoreError> {
-        #[derive(Deserialize)]
-        struct Named {
-            name: Box<str>,
-        }
         let snapshot = self.snapshot()?;
         let Some(workspace) = snapshot.workspace(workspace)? else { return Ok(Vec::new()) };
-        let sql = "SELECT n.doc, j.doc FROM clusters c JOIN nodes n ON n.cluster = c.id \
-                   LEFT JOIN jobs j ON j.id = n.job \
+        let sql = "SELECT n.doc, j.doc, n.job FROM clusters c JOIN nodes n ON n.cluster = c.id \
+                   LEFT JOIN children k ON k.id = n.job \
+                   LEFT JOIN jobs j ON j.id = coalesce(k.parent, n.job) \
                    WHERE c.workspace = ?1 AND c.folded = ?2 ORDER BY n.id";
         let values = (workspace.id.0, cluster.to_ascii_lowercase());
         let path = snapshot.path;
         doc::rows(&snapshot.transaction, path, sql, values, |row| {
-            let job: Option<Named> = doc::decode_optional(row, 1, path)?;
-            Ok(NodeView { node: doc::decode(row, 0, path)?, job: job.map(|job| job.name) })
+            let job: Option<Job> = doc::decode_optional(row, 1, path)?;
+            let id: Option<u64> = row.get(2).doing("reading nodes", path)?;
+            let job = job.map(|job| job.child_name(JobId(id.unwrap_or(0))).unwrap_or(job.name));
+            Ok(NodeView { node: doc::decode(row, 0, path)?, job })
         })
     }
 
     fn job(&mut self, workspace: &WorkspaceKey, name: &str) -> Result<Option<JobView>, StoreError> {
         let snapshot = self.snapshot()?;
         let Some(workspace) = snapshot.workspace(workspace)? else { return Ok(None) };
-        let sql = format!("{JOB_VIEW} WHERE j.workspace = ?1 AND j.folded = ?2");
-        let values = (workspace.id.0, name.to_ascii_lowercase());
-        let mut views = doc::rows(&snapshot.transaction, snapshot.path, &sql, values, |row| {
-            snapshot.job_view(row)
-        })?;
+        let mut found = snapshot.job_named(&workspace, &name.to_ascii_lowercase())?;
+        if found.is_none()
+            && let Some(parent) = children::parent_name(name)
+            && let Some(parent) = snapshot.job_named(&workspace, &parent)?
+            && let Some(id) = parent.job.child_named(name)
+        {
+            let child = children::one(&snapshot.transaction, snapshot.path, &parent.job, id)?;
+            found = child.map(|child| snapshot.child_view(&parent, child));
+        }
+        let mut views: Vec<JobView> = found.into_iter().collect();
         snapshot.add_attempts(&mut views)?;
+        snapshot.add_children(&mut views)?;
         Ok(views.pop())
     }
 
     fn job_by_id(&mut self, id: JobId) -> Result<Option<Job>, StoreError> {
         let snapshot = self.snapshot()?;
         let sql = "SELECT doc FROM jobs WHERE id = ?1";
-        let job = doc::one(&snapshot.transaction, snapshot.path, sql, (doc::key(id.0),))?;
+        let job: Option<Job> =
+            doc::one(&snapshot.transaction, snapshot.path, sql, (doc::key(id.0),))?;
+        if job.is_none() {
+            return children::by_id(&snapshot.transaction, snapshot.path, id);
+        }
         job.map(|job| members::overlay(&snapshot.transaction, snapshot.path, job)).transpose()
     }
 
     fn job_ids(&mut self, workspace: WorkspaceId) -> Result<Vec<JobId>, StoreError> {
-        let sql = "SELECT id FROM jobs WHERE workspace = ?1 ORDER BY id";
+        let sql = "SELECT id FROM jobs WHERE workspace = ?1 \
+                   UNION SELECT c.id FROM jobs j JOIN children c ON c.parent = j.id \
+                   WHERE j.workspace = ?1 ORDER BY id";
         doc::rows(&self.connection, &self.path, sql, (doc::key(workspace.0),), |row| {
             let id: i64 = row.get(0).doing("reading jobs", &self.path)?;
             Ok(JobId(id.cast_unsigned()))
@@ -289,16 +354,19 @@ impl Reader for SqliteReader {
         limit: usize,
     ) -> Result<Page<JobView>, StoreError> {
         let limit = limit.clamp(1, PAGE_MAX);
-        let before: JobId = match after {
-            Some(token) => {
-                token.parse().map_err(|_| StoreError::BadPage { token: token.to_owned() })?
-            }
-            None => JobId(u64::MAX),
-        };
+        let bad_page = |token: &str| StoreError::BadPage { token: token.to_owned() };
+        let after: Option<JobId> =
+            after.map(|token| token.parse().map_err(|_| bad_page(token))).transpose()?;
+        let before = after.unwrap_or(JobId(u64::MAX));
         let snapshot = self.snapshot()?;
         let Some(workspace) = snapshot.workspace(workspace)? else {
             return Ok(Page { items: Vec::new(), next: None });
         };
+        if let Some(parent) = &query.parent {
+            let parent = snapshot.job_named(&workspace, &parent.to_ascii_lowercase())?;
+            let no_children = Page { items: Vec::new(), next: None };
+            return parent.map_or(Ok(no_children), |it| snapshot.children_of(&it, after, limit));
+        }
         let (condition, values) = jobs::condition(workspace.id, before, query, limit + 1);
         let sql = format!("{JOB_VIEW} WHERE {condition}");
         let values = rusqlite::params_from_iter(values);
@@ -307,6 +375,7 @@ impl Reader for SqliteReader {
         })?;
         let mut page = page(views, limit, |view| view.job.id.to_string());
         snapshot.add_attempts(&mut page.items)?;
+        snapshot.add_children(&mut page.items)?;
         Ok(page)
     }
 

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Params};
 
 use super::doc::{encode, word};
 use super::fault::Doing;
-use super::{activity, assets, datastores, deployments, jobs, trees};
+use super::{activity, assets, children, datastores, deployments, jobs, trees};
 use crate::StoreError;
 
 /// How long a client can ask how an operation ended.
@@ -55,9 +55,10 @@ pub(super) fn rows(
         }
         Change::ClusterChanged { cluster, .. } => writer.cluster(cluster),
         Change::JobSubmitted { job, spec } => writer.new_job(job, spec),
+        Change::ChildCreated { job, .. } => children::create(&writer, job),
         Change::JobChanged { job, .. } => writer.job(job),
         Change::JobMetadataChanged { job, metadata } => jobs::put_metadata(&writer, *job, metadata),
-        Change::JobGone { job, .. } => jobs::remove(&writer, *job),
+        Change::JobGone { job, last, .. } => jobs::remove(&writer, *job, *last),
         Change::MemberChanged(change) => writer.run(
             "INSERT INTO members (job, rank, doc) VALUES (?1, ?2, ?3)
              ON CONFLICT (job, rank) DO UPDATE SET doc = excluded.doc",
@@ -128,7 +129,7 @@ impl Writer<'_> {
         self.count(sql, values).map(|_| ())
     }
 
-    fn count(&self, sql: &str, values: impl Params) -> Result<usize, StoreError> {
+    pub(super) fn count(&self, sql: &str, values: impl Params) -> Result<usize, StoreError> {
         self.connection
             .prepare_cached(sql)
             .and_then(|mut statement| statement.execute(values))
@@ -202,10 +203,13 @@ impl Writer<'_> {
 
     fn job(&self, job: &Job) -> Result<(), StoreError> {
         let phase = job.phase();
-        let rows = self.count(
-            "UPDATE jobs SET phase = ?2, live = ?3, doc = ?4 WHERE id = ?1",
-            (job.id.0, word(&phase), !phase.is_terminal(), encode(job)),
-        )?;
+        let rows = match job.parent {
+            Some(_) => children::update(self, job)?,
+            None => self.count(
+                "UPDATE jobs SET phase = ?2, live = ?3, doc = ?4 WHERE id = ?1",
+                (job.id.0, word(&phase), !phase.is_terminal(), encode(job)),
+            )?,
+        };
         // The document includes all its members again.
         if job.nodes > 1 || job.attempt().is_none() {
             self.run("DELETE FROM members WHERE job = ?1", (job.id.0,))?;
@@ -227,14 +231,15 @@ impl Writer<'_> {
 
     fn ledger(&self, line: &LedgerLine) -> Result<(), StoreError> {
         let served = line.served.as_ref();
+        let parent = served.and_then(|served| served.parent);
         let tags = (!line.tags.is_empty()).then(|| encode(&line.tags));
         let (resource, category, outcome) =
             (line.resource.as_str(), line.category.as_str(), line.outcome.as_str());
         self.run(
             "INSERT INTO ledger (workspace, cluster_name, node, resource, category, outcome, principal,
-             job, epoch, tags, part, price_micro_usd_per_hour, from_us, to_us)
+             job, epoch, tags, part, price_micro_usd_per_hour, from_us, to_us, parent)
              VALUES (?1, (SELECT name FROM clusters WHERE id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-             ?11, ?12, ?13, ?14)",
+             ?11, ?12, ?13, ?14, ?15)",
             rusqlite::params![
                 line.workspace.0,
                 line.cluster.0,
@@ -249,9 +254,14 @@ impl Writer<'_> {
                 line.part.0,
                 line.price_micro_usd_per_hour,
                 line.from.0,
-                line.to.0
+                line.to.0,
+                parent.map(|parent| parent.0)
             ],
         )?;
+        if let Some(parent) = parent {
+            let time = (line.part, line.price_micro_usd_per_hour, line.span());
+            children::add_cost(self, parent, time)?;
+        }
         self.run(
             "INSERT INTO ledger_totals
              VALUES (?1, (SELECT name FROM clusters WHERE id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9)

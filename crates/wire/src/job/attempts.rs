@@ -8,7 +8,7 @@ use muster_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
 use super::resource::failure_text;
-use super::{JobFacts, JobStatus, Phases};
+use super::{Family, JobFacts, JobStatus, Phases};
 use crate::timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +131,10 @@ pub fn attempts(
         bytes: saved.bytes,
         url: url(saved),
     });
+    // The node time of a parent is that of its children.
+    if let Family::Parent { cost, .. } = facts.family {
+        total.merge(cost);
+    }
     let (node_microseconds, micro_usd) = (total.node_us(), total.micro_usd());
     Attempts {
         value,
@@ -171,7 +175,8 @@ fn ended_at(state: &JobState) -> Option<Wall> {
         JobState::Queued
         | JobState::Starting(_)
         | JobState::Running(_)
-        | JobState::CancelRequested(_) => None,
+        | JobState::CancelRequested(_)
+        | JobState::Parent(_) => None,
     }
 }
 

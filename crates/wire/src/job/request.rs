@@ -6,6 +6,7 @@ use muster_core::model::{CodeAsset, JobSpec, SERVERLESS, WorkspaceKey};
 use muster_core::time::Span;
 use serde_json::json;
 
+use super::array::{array_properties, parse_array};
 use super::data::{parse_distribution, parse_environment, parse_inputs, parse_outputs};
 use super::identity::{IdentityEntry, identity_note, parse_identity};
 use super::resource::named;
@@ -121,6 +122,7 @@ pub fn parse_request(
         workspace: Some(Box::new(workspace.clone())),
         environment: parse_environment(&job.get("environmentId")?, resolve)?,
         services: parse_services(&job.get("services")?)?,
+        array: parse_array(&properties)?,
     };
     let unread = notes::without_effect(&reads.unread(&value, &HARMLESS));
     let notes = unread.into_iter().chain(identity_note(&spec));
@@ -282,7 +284,9 @@ pub(super) fn job_properties(spec: &JobSpec) -> BTreeMap<String, String> {
         (property::CODE, spec.code.map(|code| code.to_string())),
         (property::CHECKPOINT, spec.checkpoint.as_deref().map(str::to_owned)),
     ];
-    let ours = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let said = said.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let array = array_properties(spec.array.as_deref());
+    let ours = said.chain(array).map(|(key, value)| (key.to_owned(), value));
     spec.properties.clone().into_iter().chain(ours).collect()
 }
 

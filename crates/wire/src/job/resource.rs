@@ -15,7 +15,8 @@ use super::request::{compute_id, job_properties};
 use super::services::{ServiceEntry, services};
 use super::wants::shared_memory_text;
 use super::{
-    DistributionEntry, IdentityEntry, InputEntry, NodeShare, OutputEntry, QueueSettings, property,
+    DistributionEntry, Family, IdentityEntry, InputEntry, NodeShare, OutputEntry, QueueSettings,
+    property,
 };
 use crate::path::workspace_id;
 use crate::{SystemData, duration, notes, timestamp};
@@ -35,6 +36,7 @@ pub struct JobFacts<'a> {
     pub is_archived: bool,
     /// Notes about the compute that the job runs on.
     pub notes: &'a [String],
+    pub family: Family<'a>,
 }
 
 /// Why a job waits: every reason, the most fundamental first.
@@ -170,6 +172,8 @@ impl JobStatus {
             JobState::Starting(_) => JobStatus::Starting,
             JobState::Running(_) => JobStatus::Running,
             JobState::CancelRequested(_) => JobStatus::CancelRequested,
+            JobState::Parent(parent) if parent.ending.is_some() => JobStatus::CancelRequested,
+            JobState::Parent(_) => JobStatus::Running,
             JobState::Completed { .. } => JobStatus::Completed,
             JobState::Failed { .. } => JobStatus::Failed,
             JobState::Canceled { .. } => JobStatus::Canceled,
@@ -304,9 +308,10 @@ pub(super) fn named<T, E>(
 impl JobFacts<'_> {
     /// When the process of the current attempt started, or else that of the last attempt.
     pub(super) fn started_at(&self) -> Option<Wall> {
-        match self.job.attempt() {
-            Some(attempt) => attempt.started_at,
-            None => self.attempts.last().and_then(|attempt| attempt.started_at),
+        match (&self.job.state, self.job.attempt()) {
+            (JobState::Parent(parent), _) => Some(parent.since),
+            (_, Some(attempt)) => attempt.started_at,
+            (_, None) => self.attempts.last().and_then(|attempt| attempt.started_at),
         }
     }
 
@@ -318,7 +323,8 @@ impl JobFacts<'_> {
             JobState::Queued
             | JobState::Starting(_)
             | JobState::Running(_)
-            | JobState::CancelRequested(_) => None,
+            | JobState::CancelRequested(_)
+            | JobState::Parent(_) => None,
         }
     }
 
@@ -327,6 +333,7 @@ impl JobFacts<'_> {
         properties.insert(property::ATTEMPTS.to_owned(), self.job.attempts.to_string());
         let suits = notes::at_low_priority(self.spec).to_owned();
         properties.insert(property::LOW_PRIORITY.to_owned(), suits);
+        self.family.write_on(&mut properties);
         for note in self.notes {
             notes::add(&mut properties, note.clone());
         }
@@ -348,7 +355,12 @@ impl JobFacts<'_> {
                 let text = "its compute was stopped".to_owned();
                 properties.insert(property::CANCEL_REASON.to_owned(), text);
             }
+            JobState::Canceled { why: CancelReason::ParentTimedOut, .. } => {
+                let text = "the time limit of its array was reached".to_owned();
+                properties.insert(property::CANCEL_REASON.to_owned(), text);
+            }
             JobState::Canceled { why: CancelReason::Asked, .. }
+            | JobState::Parent(_)
             | JobState::Queued
             | JobState::Starting(_)
             | JobState::Running(_)
@@ -435,5 +447,14 @@ pub(super) fn failure_text(why: &Failure, spec: &JobSpec) -> String {
             "its nodes were lost in {attempts} attempts, so it is not retried; \
              it may need more memory than a node has; muster compute list-post-mortems shows why they were lost"
         ),
+        Failure::Children { failed, of, first } => format!(
+            "{failed} of its {of} tasks failed, the first of them was '{first}'; `muster job show --name {first}` \
+             shows why"
+        ),
+        Failure::TreeTimedOut => {
+            "its tasks did not end within the time limit of the array, so the remaining ones were \
+             canceled; raise the limit"
+                .to_owned()
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::model::{DataKind, WorkspaceKey};
 use serde::{Deserialize, Serialize};
 
+use super::Family;
 use super::data::{kind_text, older_kind_text};
 use super::resource::{JobFacts, JobStatus};
 use crate::error::ArmError;
@@ -90,10 +91,15 @@ pub struct RunOutput {
     pub kind: String,
 }
 
-/// The child runs of a run.
+/// The child runs of a run, and where the next of them are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RunList {
     pub value: Vec<Run>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation_token: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_link: Option<String>,
 }
 
 pub fn run(facts: &JobFacts<'_>, location: &str, dialect: Dialect) -> Run {
@@ -103,13 +109,17 @@ pub fn run(facts: &JobFacts<'_>, location: &str, dialect: Dialect) -> Run {
         let asset_id = asset_id(facts.workspace, location, &job.name, name);
         (name.clone(), RunOutput { asset_id, kind: dialect.kind(as_data(output.kind)).to_owned() })
     };
+    let parent = match facts.family {
+        Family::Child { parent, .. } => Some(parent),
+        Family::Alone | Family::Parent { .. } => None,
+    };
     // Only a completed job has outputs.
     let outputs = spec.outputs.iter().filter(|_| status == JobStatus::Completed).map(output);
     Run {
         run_number: 1,
         run_id: job.name.to_string(),
-        root_run_id: job.name.to_string(),
-        parent_run_id: None,
+        root_run_id: parent.unwrap_or(&job.name).to_owned(),
+        parent_run_id: parent.map(str::to_owned),
         experiment_id: spec.experiment_name.to_string(),
         status,
         created_utc: Some(timestamp::format(job.submitted_at)),

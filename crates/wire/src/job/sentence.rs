@@ -2,8 +2,9 @@
 
 use muster_core::model::{CancelReason, JobState};
 
-use super::JobFacts;
+use super::array::counts_text;
 use super::resource::failure_text;
+use super::{Family, JobFacts};
 use crate::timestamp;
 
 impl JobFacts<'_> {
@@ -26,6 +27,14 @@ impl JobFacts<'_> {
                 let since = started().unwrap_or_else(|| timestamp::format(attempt.granted_at));
                 format!("job '{name}' has been running since {since} and is being canceled")
             }
+            JobState::Parent(parent) => {
+                let since = timestamp::format(parent.since);
+                let end = match parent.ending {
+                    Some(_) => " and is being canceled",
+                    None => "",
+                };
+                format!("job '{name}' has been running since {since}{end}{}", self.children())
+            }
             JobState::Completed { at } => {
                 format!("job '{name}' completed at {}", timestamp::format(*at))
             }
@@ -41,10 +50,23 @@ impl JobFacts<'_> {
                 let at = timestamp::format(*at);
                 format!("job '{name}' was canceled at {at}, because its compute was deleted")
             }
+            JobState::Canceled { at, why: CancelReason::ParentTimedOut } => {
+                let at = timestamp::format(*at);
+                format!(
+                    "job '{name}' was canceled at {at}, because the time limit of its array was reached"
+                )
+            }
             JobState::Canceled { at, why: CancelReason::InstanceStopped } => {
                 let at = timestamp::format(*at);
                 format!("job '{name}' was canceled at {at}, because its compute was stopped")
             }
+        }
+    }
+
+    fn children(&self) -> String {
+        match self.family {
+            Family::Parent { counts, .. } => format!(" ({})", counts_text(counts)),
+            Family::Alone | Family::Child { .. } => String::new(),
         }
     }
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use muster_core::model::{
     Attempt, AttemptOutcome, AttemptRecord, CancelReason, Carrying, DataKind, DataLocation, Exit,
-    Failure, Job, JobEnvironment, JobIdentity, JobInput, JobSpec, JobState, JobTier, OnEviction,
-    Priority, Registration, SERVERLESS, Scarce, ShareRequest, Source, SpecHash, Verdict,
-    WorkspaceKey,
+    Failure, Job, JobEnvironment, JobIdentity, JobInput, JobKind, JobSpec, JobState, JobTier,
+    OnEviction, Priority, Registration, SERVERLESS, Scarce, ShareRequest, Source, SpecHash,
+    Verdict, WorkspaceKey,
 };
 use muster_core::time::{Span, Wall};
 use serde_json::{Value, json};
@@ -304,6 +304,8 @@ fn job(state: JobState) -> Job {
         workspace: WorkspaceId(1),
         cluster: ClusterId(1),
         name: "calm_tree".into(),
+        kind: JobKind::Command,
+        parent: None,
         principal: PrincipalId(1),
         nodes: 2,
         spec: SpecHash::made_up("00"),
@@ -360,6 +362,7 @@ fn shown(state: JobState, reason: Option<&str>) -> (JobResource, RunDetails) {
         waits: waits.as_ref(),
         is_archived: false,
         notes: &[],
+        family: Family::Alone,
     };
     let log = ("user_logs/std_log.txt".to_owned(), "https://h/log?sig=x".to_owned());
     (resource(&facts), details(&facts, &BTreeMap::from([log])))

@@ -45,7 +45,10 @@ impl Phases {
                 Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut | Exit::OverLimit { .. } => "run",
                 Exit::Stopped | Exit::Evicted => reached,
             },
-            Failure::NodesLost { .. } | Failure::Evicted { .. } => reached,
+            Failure::NodesLost { .. }
+            | Failure::Evicted { .. }
+            | Failure::Children { .. }
+            | Failure::TreeTimedOut => reached,
         }
     }
 

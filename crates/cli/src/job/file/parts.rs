@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use muster_core::time::Span;
 use muster_wire::duration;
+use muster_wire::job::property;
 use muster_wire::yaml::tree::{Node, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::Code;
-use crate::document::reader::Reader;
-use crate::failure::CliResult;
+use crate::document::reader::{self, Reader};
+use crate::failure::{CliResult, Failure, quoted};
 
 const PREFIX: &str = "azureml:";
 
@@ -152,6 +153,33 @@ pub fn limits(job: &Reader<'_>) -> CliResult<Option<Json>> {
         Some(timeout) => json!({ "jobLimitsType": "Command", "timeout": timeout }),
         None => json!({ "jobLimitsType": "Command" }),
     }))
+}
+
+/// The properties that make a job an array: `array: 0-99%8`, or the same as fields.
+pub fn array(job: &Reader<'_>) -> CliResult<Vec<(String, Json)>> {
+    let Some(node) = job.get("array") else { return Ok(Vec::new()) };
+    let (text, timeout) = match node.as_text() {
+        Some(text) => (text.to_owned(), None),
+        None => {
+            let known = ["indices", "max_concurrent_tasks", "timeout"];
+            let fields = job.inner("array", &known)?;
+            let indices = fields.as_ref().map(|fields| fields.text("indices")).transpose()?;
+            let (Some(fields), Some(indices)) = (fields, indices.flatten()) else {
+                return Err(job.wrong("array", node, "indices, such as 0-99 or 0-99%8"));
+            };
+            let limit = fields.whole("max_concurrent_tasks")?;
+            let limit = limit.map(|limit| format!("%{limit}")).unwrap_or_default();
+            (format!("{indices}{limit}"), fields.whole("timeout")?)
+        }
+    };
+    muster_wire::job::parse_plan(&text).map_err(|why| {
+        let at = reader::place(job.source, node.place);
+        Failure::refused(format!("{at}array is {}: {why}", quoted(&text)))
+    })?;
+    let timeout = timeout.map(|seconds| duration::format(Span::seconds(seconds)));
+    let timeout = timeout.map(|timeout| (property::ARRAY_TIMEOUT.to_owned(), timeout.into()));
+    let array = (property::ARRAY.to_owned(), text.into());
+    Ok(std::iter::once(array).chain(timeout).collect())
 }
 
 pub fn identity(job: &Reader<'_>) -> CliResult<Option<Json>> {

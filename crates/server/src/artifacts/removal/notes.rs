@@ -1,5 +1,5 @@
-//! Records on disk of the jobs that are being deleted: `logs/JOB.deleted` contains the job's workspace and name. The
-//! record is written before the delete, and removed when nothing of the job is left. A server reads them at start to
+//! Records on disk of the jobs that are being deleted: `logs/JOB.deleted` contains the job's workspace, its name and the
+//! indices of its children, if it has any. The record is written before the delete, and removed when nothing of the job is left. A server reads them at start to
 //! finish the work of an earlier one.
 
 use std::fs::{self, File};
@@ -8,11 +8,43 @@ use std::path::{Path, PathBuf};
 
 use muster_core::ErrorChain;
 use muster_core::ids::{JobId, WorkspaceId};
+use muster_core::model::{ArrayIndices, parent_and_index};
 use tracing::warn;
 
 const ENDING: &str = ".deleted";
-/// More than a workspace's id and a job's name need.
-const BYTES_MAX: u64 = 4 << 10;
+/// More than a workspace's id, a job's name and its indices need.
+const BYTES_MAX: u64 = 16 << 10;
+
+/// A job that is being deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted {
+    pub workspace: WorkspaceId,
+    pub name: Box<str>,
+    /// The indices of the tasks of an array, which are deleted with it.
+    pub tasks: Option<ArrayIndices>,
+}
+
+impl Deleted {
+    /// The job and its children, with their names.
+    pub fn jobs(&self, job: JobId) -> impl Iterator<Item = (JobId, Box<str>)> {
+        let child = move |(position, index): (u64, u32)| {
+            (JobId(job.0 + 1 + position), format!("{}_{index}", self.name).into())
+        };
+        let indices = self.tasks.iter().flat_map(|tasks| {
+            (0..tasks.len()).filter_map(|position| Some((position.into(), tasks.at(position)?)))
+        });
+        std::iter::once((job, self.name.clone())).chain(indices.map(child))
+    }
+
+    /// Whether the job or one of its children has this name.
+    pub fn has_name(&self, name: &str) -> bool {
+        let is_child = |(parent, index): (&str, u32)| {
+            let tasks = self.tasks.as_ref().and_then(|tasks| tasks.position_of(index));
+            parent.eq_ignore_ascii_case(&self.name) && tasks.is_some()
+        };
+        self.name.eq_ignore_ascii_case(name) || parent_and_index(name).is_some_and(is_child)
+    }
+}
 
 /// The folder that contains the records. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -28,10 +60,12 @@ impl Notes {
     }
 
     /// The record is on disk when this returns `Ok`.
-    pub fn write(&self, job: JobId, workspace: WorkspaceId, name: &str) -> io::Result<()> {
+    pub fn write(&self, job: JobId, deleted: &Deleted) -> io::Result<()> {
+        let Deleted { workspace, name, tasks } = deleted;
+        let tasks = tasks.as_ref().map(|tasks| format!(" {tasks}")).unwrap_or_default();
         fs::create_dir_all(&self.0)?;
         let mut file = File::create(self.path(job))?;
-        file.write_all(format!("{workspace}\n{name}\n").as_bytes())?;
+        file.write_all(format!("{workspace}\n{name}{tasks}\n").as_bytes())?;
         file.sync_all()?;
         File::open(&self.0)?.sync_all()
     }
@@ -44,7 +78,7 @@ impl Notes {
     }
 
     /// The records of all jobs whose removal was not finished.
-    pub fn all(&self) -> Vec<(JobId, WorkspaceId, Box<str>)> {
+    pub fn all(&self) -> Vec<(JobId, Deleted)> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
             Err(missing) if missing.kind() == ErrorKind::NotFound => return Vec::new(),
@@ -60,14 +94,20 @@ impl Notes {
         found.filter_map(|(job, path)| self.read(job, &path)).collect()
     }
 
-    fn read(&self, job: JobId, path: &Path) -> Option<(JobId, WorkspaceId, Box<str>)> {
+    fn read(&self, job: JobId, path: &Path) -> Option<(JobId, Deleted)> {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
         // A truncated record could name another job.
-        let known = text
-            .strip_suffix('\n')
-            .and_then(|whole| whole.split_once('\n'))
-            .and_then(|(workspace, name)| Some((job, workspace.parse().ok()?, name.into())));
+        let known = text.strip_suffix('\n').and_then(|whole| whole.split_once('\n')).and_then(
+            |(workspace, name)| {
+                let (name, tasks) = match name.split_once(' ') {
+                    Some((name, tasks)) => (name, Some(tasks.parse().ok()?)),
+                    None => (name, None),
+                };
+                let workspace = workspace.parse().ok()?;
+                Some((job, Deleted { workspace, name: name.into(), tasks }))
+            },
+        );
         match (read, known) {
             (Ok(_), Some(known)) => return Some(known),
             // The server was killed before the delete, or the disk was full.
@@ -90,15 +130,21 @@ mod tests {
         let notes = Notes::in_folder(dir.path().join("logs"));
         assert_eq!(notes.all(), []);
         let (whole, cut) = (JobId(1), JobId(2));
+        let tasks = Some("4-6:2".parse().expect("indices"));
+        let deleted = Deleted { workspace: WorkspaceId(3), name: "job-10".into(), tasks };
         for job in [whole, cut] {
-            notes.write(job, WorkspaceId(3), "job-10").expect("io");
+            notes.write(job, &deleted).expect("io");
         }
         let text = fs::read_to_string(notes.path(cut)).expect("io");
         for length in 0..text.len() {
             fs::write(notes.path(cut), &text[..length]).expect("io");
-            assert_eq!(notes.all(), [(whole, WorkspaceId(3), "job-10".into())], "{length}");
+            assert_eq!(notes.all(), [(whole, deleted.clone())], "{length}");
             assert!(!notes.path(cut).exists());
         }
+        let jobs: Vec<_> = deleted.jobs(whole).collect();
+        assert_eq!(jobs[1..], [(JobId(2), "job-10_4".into()), (JobId(3), "job-10_6".into())]);
+        let names = ["JOB-10", "job-10_6", "job-10_5"].map(|name| deleted.has_name(name));
+        assert_eq!(names, [true, true, false]);
         notes.remove(whole).expect("io");
         notes.remove(whole).expect("removing it again succeeds");
         assert_eq!(notes.all(), []);

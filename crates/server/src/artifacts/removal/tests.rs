@@ -33,6 +33,7 @@ async fn scene() -> Scene {
         by: by(),
         is_archived: None,
         existing: None,
+        numbered: <_>::default(),
     };
     for input in [
         Input::workspace(home(), "eastus", by()),

@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use axum::response::Response;
 use muster_core::model::WorkspaceKey;
+use muster_store::JobQuery;
 use muster_wire::job::{
     self, ResolvedPaths, ResolvedUris, RunData, RunList, parse_asset_id, parse_run_id,
     parse_values, resolved,
 };
-use muster_wire::{ArmError, HistoryRoute};
+use muster_wire::{ArmError, HistoryRoute, Route};
 
 use super::datastore::home;
 use super::job::{details, facts, find, patch};
-use super::{Call, Failed};
+use super::{Call, Failed, paging};
 use crate::http::respond::document;
 use crate::http::service;
+use crate::readers::WorldReader;
 use crate::registered::datastore_of;
 
 pub async fn handle(call: &Call, method: &str, route: HistoryRoute) -> Result<Response, Failed> {
@@ -25,8 +27,7 @@ pub async fn handle(call: &Call, method: &str, route: HistoryRoute) -> Result<Re
         ("PATCH", HistoryRoute::Run { workspace, run }) => patch(call, workspace, run).await,
         ("POST", HistoryRoute::RunData(key)) => run_data(call, &key).await,
         ("GET", HistoryRoute::RunChildren { workspace, run }) => {
-            find(call, &workspace, &run).await?;
-            Ok(document(StatusCode::OK, &RunList { value: Vec::new() }))
+            children(call, workspace, run).await
         }
         ("GET", HistoryRoute::RunServices { workspace, run, node }) => {
             let view = find(call, &workspace, &run).await?;
@@ -60,6 +61,24 @@ pub(super) async fn run(
     let home = home(call, &key).await?;
     let run = job::run(&facts(&key, &view, None), &home.location, call.dialect);
     Ok(document(StatusCode::OK, &run))
+}
+
+/// The children of a run, a page at a time.
+async fn children(call: &Call, key: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
+    find(call, &key, &name).await?;
+    let home = home(call, &key).await?;
+    let route =
+        Route::History(HistoryRoute::RunChildren { workspace: key.clone(), run: name.clone() });
+    let after = call.query.skip().map(str::to_owned);
+    let size = call.page_size(paging::LARGE)?;
+    let query = JobQuery { parent: Some(name), ..JobQuery::default() };
+    let (owner, location) = (key.clone(), &home.location);
+    let read = move |reader: &mut WorldReader| reader.jobs(&owner, &query, after.as_deref(), size);
+    let page = call.app.readers.read(read).await?;
+    let run = |view| job::run(&facts(&key, view, None), location, call.dialect);
+    let value = page.items.iter().map(run).collect();
+    let next_link = page.next.as_deref().and_then(|next| call.next_link(&route, next));
+    Ok(document(StatusCode::OK, &RunList { value, continuation_token: page.next, next_link }))
 }
 
 async fn run_data(call: &Call, key: &WorkspaceKey) -> Result<Response, Failed> {

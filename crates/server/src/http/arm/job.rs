@@ -6,11 +6,11 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::ids::{Epoch, JobId};
-use muster_core::model::{JobPhase, JobSpec, SavedTree, SpecHash, WorkspaceKey};
+use muster_core::model::{ChildCounts, Cost, JobPhase, JobSpec, SavedTree, SpecHash, WorkspaceKey};
 use muster_core::{ErrorChain, Input, JobAction, JobEdit, JobRequest, Reply};
-use muster_store::{Archived, JobQuery, JobView};
+use muster_store::{Archived, JobQuery, JobView, ParentView};
 use muster_wire::asset::View;
-use muster_wire::job::{self, JobFacts, JobResource, STUDIO, ServiceEntry, Waits};
+use muster_wire::job::{self, Family, JobFacts, JobResource, STUDIO, ServiceEntry, Waits};
 use muster_wire::{ArmError, Page, Route, notes};
 
 use super::datastore::home;
@@ -50,6 +50,13 @@ pub async fn put(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result
         waits: None,
         is_archived: false,
         notes: &notes,
+        family: match job.children() {
+            0 => Family::Alone,
+            tasks => {
+                let counts = ChildCounts { waiting: tasks, ..ChildCounts::default() };
+                Family::Parent { counts, cost: Cost::default() }
+            }
+        },
     };
     Ok(document(StatusCode::CREATED, &shown(call, &facts)))
 }
@@ -90,6 +97,7 @@ async fn request(
         by: call.caller.clone(),
         is_archived: job::is_archived(&call.body)?,
         existing: None,
+        numbered: <_>::default(),
     };
     Ok((request, spec))
 }
@@ -151,6 +159,14 @@ pub(super) fn facts<'a>(
         waits,
         is_archived: view.is_archived,
         notes: &[],
+        family: match (&view.parent, &view.children) {
+            (Some(ParentView { name, index }), _) => Family::Child { parent: name, index: *index },
+            (None, Some(children)) => {
+                let cost = children.cost(clock::now().wall);
+                Family::Parent { counts: children.counts, cost }
+            }
+            (None, None) => Family::Alone,
+        },
     }
 }
 
@@ -194,7 +210,8 @@ pub async fn list(call: &Call, workspace: WorkspaceKey) -> Result<Response, Fail
     let (after, size) = (call.query.skip().map(str::to_owned), call.page_size(paging::LARGE)?);
     let route = Route::Jobs(workspace.clone());
     let tag = call.query.get("tag").filter(|tag| !tag.is_empty()).map(Box::from);
-    let query = JobQuery { archived: archived(View::parse(&call.query)?), tag };
+    let parent = call.query.get("parentJobName").filter(|name| !name.is_empty()).map(Box::from);
+    let query = JobQuery { archived: archived(View::parse(&call.query)?), tag, parent };
     if !job::asks_for_commands(&call.query)? {
         return Ok(document(StatusCode::OK, &Page::<JobResource>::new(Vec::new(), None)));
     }

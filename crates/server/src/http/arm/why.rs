@@ -91,7 +91,7 @@ fn needs(workspace: &WorkspaceKey, remedy: &Remedy) -> Option<(Action, Scope)> {
         }
         Remedy::Unlock { lock } => Some((Action::ManageAccess, lock.scope.clone())),
         Remedy::Cancel { .. } => Some((Action::RunJobs, Scope::workspace(workspace))),
-        Remedy::Wait { .. } => None,
+        Remedy::Wait { .. } | Remedy::ListTasks { .. } => None,
     }
 }
 

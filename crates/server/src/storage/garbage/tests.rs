@@ -60,6 +60,7 @@ async fn submit_with_code(app: &App, code: TreeId) -> WorkspaceId {
         by: by(),
         is_archived: None,
         existing: None,
+        numbered: <_>::default(),
     };
     for input in [
         Input::workspace(home(), "eastus", by()),

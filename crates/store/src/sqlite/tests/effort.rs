@@ -89,6 +89,7 @@ impl Stage {
                 by: user(tenant),
                 is_archived: None,
                 existing: None,
+                numbered: <_>::default(),
             }))
         };
         self.ask(tenant, numbers.map(job).collect())

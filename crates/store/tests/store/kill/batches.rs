@@ -1,7 +1,9 @@
 //! The batches of the writer. They are the same for the same number, so that the test knows what must be there.
 
 use muster_core::ids::{ClusterId, EffectId, JobId, NodeId, PrincipalId, WorkspaceId};
-use muster_core::model::{CancelReason, Job, JobEvent, JobSpec, JobState, Principal, SpecHash};
+use muster_core::model::{
+    CancelReason, Job, JobEvent, JobKind, JobSpec, JobState, Principal, SpecHash,
+};
 use muster_core::time::Wall;
 use muster_core::{Change, Effect, EffectKind, WorldRows};
 use muster_store::conformance::Chance;
@@ -59,6 +61,8 @@ fn job(number: u64, place: u64) -> (Job, JobSpec) {
         workspace: WorkspaceId(1),
         cluster: ClusterId(1),
         name: format!("{number}-{place}").into(),
+        kind: JobKind::Command,
+        parent: None,
         principal: PrincipalId(number * IDS_PER_BATCH),
         nodes: 1,
         share: None,
