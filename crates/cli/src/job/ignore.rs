@@ -1,7 +1,9 @@
 //! Which files of a folder are not uploaded: the patterns of `.amlignore`, or else of `.gitignore`, with git's rules.
 //!
-//! Only the file at the top of the folder is used. Git's own folder is never uploaded. The ignore crate would exclude
-//! more than azure-ai-ml does: see docs/adr/0008.
+//! Only the file at the top of the folder is used. Git's own folder is never uploaded. Names are matched by the glob crate.
+//! What a line means, and what `**` does between names, is written here: see docs/adr/0008.
+
+use glob::Pattern;
 
 /// The file that is most specific to Azure ML comes first; only one of them is used.
 pub const FILES: [&str; 2] = [".amlignore", ".gitignore"];
@@ -21,8 +23,15 @@ struct Rule {
     is_back: bool,
     only_folders: bool,
     /// The path's names; a single one matches at every depth.
-    names: Vec<Box<[u8]>>,
+    names: Vec<Name>,
     is_anchored: bool,
+}
+
+#[derive(Debug)]
+enum Name {
+    /// `**`: any number of names.
+    Any,
+    One(Pattern),
 }
 
 impl Ignore {
@@ -47,8 +56,8 @@ impl Ignore {
 
     /// Whether this path is excluded, given that its parents are not.
     pub fn leaves_out(&self, path: &str, is_folder: bool) -> bool {
-        let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
-        if names.last() == Some(&GIT.as_bytes()) {
+        let names: Vec<&str> = path.split('/').collect();
+        if names.last() == Some(&GIT) {
             return true;
         }
         // The last matching rule decides.
@@ -61,8 +70,8 @@ impl Ignore {
 /// above it. The hash of the upload depends on it, so the behaviour is exactly the same.
 impl Ignore {
     pub fn leaves_out_file(&self, path: &str) -> bool {
-        let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
-        if names.contains(&GIT.as_bytes()) {
+        let names: Vec<&str> = path.split('/').collect();
+        if names.contains(&GIT) {
             return true;
         }
         let said = self.rules.iter().rev().find(|rule| rule.is_about_or_above(&names));
@@ -71,8 +80,8 @@ impl Ignore {
 
     /// Whether everything in this folder is excluded, so that it need not be read.
     pub fn leaves_out_all_in(&self, folder: &str) -> bool {
-        let names: Vec<&[u8]> = folder.split('/').map(str::as_bytes).collect();
-        let is_git = names.last() == Some(&GIT.as_bytes());
+        let names: Vec<&str> = folder.split('/').collect();
+        let is_git = names.last() == Some(&GIT);
         let is_final = self.rules.iter().all(|rule| !rule.is_back);
         is_git || (is_final && self.rules.iter().any(|rule| rule.is_about_folder(&names)))
     }
@@ -80,17 +89,17 @@ impl Ignore {
 
 impl Rule {
     /// Whether the rule matches the file or a folder above it.
-    fn is_about_or_above(&self, path: &[&[u8]]) -> bool {
+    fn is_about_or_above(&self, path: &[&str]) -> bool {
         let above = (1..path.len()).any(|end| self.is_about(&path[..end], true));
         above || self.is_about(path, false)
     }
 
-    fn is_about_folder(&self, path: &[&[u8]]) -> bool {
+    fn is_about_folder(&self, path: &[&str]) -> bool {
         (1..=path.len()).any(|end| self.is_about(&path[..end], true))
     }
 
     fn parse(line: &str) -> Option<Rule> {
-        let line = without_trailing_spaces(line.trim_end_matches('\r'));
+        let line = without_trailing_spaces(line.trim_end_matches('\r')).trim_start();
         if line.starts_with('#') {
             return None;
         }
@@ -103,23 +112,22 @@ impl Rule {
             None => (false, line),
         };
         let is_anchored = line.contains('/');
-        let names: Vec<Box<[u8]>> = line
-            .split('/')
-            .filter(|name| !name.is_empty())
-            .map(|name| name.as_bytes().into())
-            .collect();
+        let names = line.split('/').filter(|name| !name.is_empty()).map(|name| match name {
+            "**" => Name::Any,
+            name => Name::One(name_pattern(name)),
+        });
+        let mut names: Vec<Name> = names.collect();
+        names.dedup_by(|one, other| matches!((one, other), (Name::Any, Name::Any)));
         (!names.is_empty()).then_some(Rule { is_back, only_folders, names, is_anchored })
     }
 
-    fn is_about(&self, path: &[&[u8]], is_folder: bool) -> bool {
+    fn is_about(&self, path: &[&str], is_folder: bool) -> bool {
         if self.only_folders && !is_folder {
             return false;
         }
-        let patterns: Vec<&[u8]> = self.names.iter().map(|name| &**name).collect();
-        match (self.is_anchored, path.last()) {
-            (true, _) => match_names(&patterns, path),
-            (false, Some(name)) => match_name(patterns[0], name),
-            (false, None) => false,
+        match (&self.names[..], path) {
+            ([Name::One(pattern)], [.., name]) if !self.is_anchored => pattern.matches(name),
+            _ => match_names(&self.names, path),
         }
     }
 }
@@ -133,89 +141,60 @@ fn without_trailing_spaces(line: &str) -> &str {
     }
 }
 
-/// `**` matches any number of names. The progress of each pattern is remembered, so that the time is at most the number
-/// of patterns times the number of names.
-fn match_names(patterns: &[&[u8]], names: &[&[u8]]) -> bool {
+/// `**` matches any number of names; at the end, as in `a/**`, at least one. The progress of each pattern is remembered, so
+/// that the time is at most the number of patterns times the number of names.
+fn match_names(patterns: &[Name], names: &[&str]) -> bool {
     let mut reached = vec![false; names.len() + 1];
     reached[0] = true;
-    for pattern in patterns {
+    for (at, pattern) in patterns.iter().enumerate() {
+        let is_last = at + 1 == patterns.len();
         let mut next = vec![false; names.len() + 1];
         for place in 0..=names.len() {
-            if *pattern == b"**" {
-                next[place] = reached[place] || (place > 0 && next[place - 1]);
-            } else if place > 0 {
-                next[place] = reached[place - 1] && match_name(pattern, names[place - 1]);
-            }
+            next[place] = match pattern {
+                Name::Any if place == 0 => reached[0] && !is_last,
+                Name::Any => next[place - 1] || reached[if is_last { place - 1 } else { place }],
+                Name::One(one) => place > 0 && reached[place - 1] && one.matches(names[place - 1]),
+            };
         }
         reached = next;
     }
-    // `a/**` matches everything in `a`, but not `a` itself.
-    let is_inside = patterns.last() != Some(&&b"**"[..]) || patterns.len() <= names.len();
-    reached[names.len()] && is_inside
+    reached[names.len()]
 }
 
-/// Matches one name: `*`, `?`, `[a-z]`, and a backslash before a literal character.
-fn match_name(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    // The position of the last `*` and how much it has matched so far: earlier ones never need to be tried again.
-    let mut star = None;
-    while n < name.len() {
-        match one(&pattern[p..], name[n]) {
-            Some(length) => {
-                // `?` and `[!a]` stand for a whole character, as they do in azure-ai-ml.
-                let is_any = matches!(pattern[p], b'?' | b'[');
-                let is_rest = |byte: &&u8| is_any && **byte & 0xc0 == 0x80;
-                let rest = name[n + 1..].iter().take_while(is_rest).count();
-                (p, n) = (p + length, n + 1 + rest);
+/// Translates the pattern of one name for glob, which has no backslash and refuses `**` within a name as well as a bracket
+/// that is never closed. The latter is an ordinary character for git and azure-ai-ml.
+fn name_pattern(name: &str) -> Pattern {
+    let mut translated = String::new();
+    let mut rest = name;
+    while let Some(character) = rest.chars().next() {
+        rest = &rest[character.len_utf8()..];
+        match character {
+            '\\' if !rest.is_empty() => {
+                let escaped;
+                (escaped, rest) = rest.split_at(rest.ceil_char_boundary(1));
+                translated.push_str(&Pattern::escape(escaped));
             }
-            None if pattern.get(p) == Some(&b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            None => {
-                let Some((at, taken)) = star else { return false };
-                star = Some((at, taken + 1));
-                (p, n) = (at + 1, taken + 1);
-            }
+            '*' if translated.ends_with('*') => {}
+            '[' => match class_end(rest) {
+                Some(end) => {
+                    translated.push('[');
+                    translated.push_str(&rest[..end]);
+                    rest = &rest[end..];
+                }
+                None => translated.push_str("[[]"),
+            },
+            other => translated.push(other),
         }
     }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+    Pattern::new(&translated).expect("everything that glob refuses was translated")
 }
 
-/// The length of the pattern's first element, if it matches this byte. `*` is not handled here.
-fn one(pattern: &[u8], byte: u8) -> Option<usize> {
-    match pattern {
-        [b'?', ..] => Some(1),
-        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
-        [b'[', rest @ ..] => match class(rest, byte) {
-            Some((length, true)) => Some(length + 1),
-            Some((_, false)) => None,
-            // A bracket that is never closed is an ordinary character.
-            None => (byte == b'[').then_some(1),
-        },
-        [b'*', ..] | [] => None,
-        [plain, ..] => (*plain == byte).then_some(1),
-    }
-}
-
-/// Parses a bracket expression: its length with the closing bracket, and whether it contains the byte.
-fn class(rest: &[u8], byte: u8) -> Option<(usize, bool)> {
-    let is_not = matches!(rest.first(), Some(b'!' | b'^'));
-    let start = usize::from(is_not);
-    let (mut at, mut is_in) = (start, false);
-    loop {
-        match *rest.get(at)? {
-            b']' if at > start => return Some((at + 1, is_in != is_not)),
-            from => {
-                let to = match rest.get(at + 1..at + 3) {
-                    Some([b'-', to]) if *to != b']' => Some(*to),
-                    _ => None,
-                };
-                is_in |= (from..=to.unwrap_or(from)).contains(&byte);
-                at += if to.is_some() { 3 } else { 1 };
-            }
-        }
-    }
+/// The end of a bracket expression, given what follows its opening bracket. Its first character can be a `]`.
+fn class_end(rest: &str) -> Option<usize> {
+    let start = rest.len() - rest.strip_prefix('!').unwrap_or(rest).len();
+    let first = rest[start..].chars().next()?;
+    let from = start + first.len_utf8();
+    Some(from + rest[from..].find(']')? + 1)
 }
 
 #[cfg(test)]
@@ -231,15 +210,25 @@ mod tests {
             ("a/b", &["a/b"], &["x/a/b", "a/b2"]),
             ("**/b", &["b", "a/b", "x/a/b"], &["b2"]),
             ("a/**", &["a/b", "a/b/c"], &["a", "b/a"]),
+            ("**/a/**", &["a/b", "x/a/b", "a/b/c"], &["a", "x/a", "b/c"]),
+            ("**/**", &["a", "a/b"], &[]),
             ("a/**/b", &["a/b", "a/x/b", "a/x/y/b"], &["b", "a"]),
             ("*\n!keep", &["x", "d/x"], &["keep", "d/keep"]),
             ("!x\nx", &["x"], &["y"]),
             ("a?c", &["abc", "aéc"], &["ac", "abbc", "aéèc"]),
             ("[a-c]x", &["ax", "cx"], &["dx", "-x"]),
             ("[!a]x", &["bx", "éx"], &["ax"]),
+            ("[^a]x", &["ax", "^x"], &["bx"]),
+            ("[é-ü]", &["ö"], &["a", "Ã"]),
+            ("{a,b}", &["{a,b}"], &["a", "b"]),
+            ("a**b***", &["ab", "axxbx"], &["a", "xab"]),
+            ("\\*\\é\\[a]", &["*é[a]"], &["xé[a]", "*éa"]),
+            ("a\\", &["a\\"], &["a"]),
             ("[]x]", &["]", "x"], &["["]),
             ("[ab", &["[ab"], &["a"]),
-            ("# no\n\n  \n\\#yes", &["#yes"], &["no", "# no"]),
+            ("[a*", &["[ab"], &["[", "ab"]),
+            ("[!]", &["[!]"], &["a"]),
+            ("# no\n  # no\n\n  \n \\#yes", &["#yes"], &["no", "# no"]),
             ("a\\ ", &["a "], &["a"]),
             ("*a*b*c", &["xaxbxc", "abc"], &["acb"]),
             ("", &[".git", "x/.git"], &[".gitignore", "git"]),
