@@ -1,19 +1,16 @@
-//! ISO 8601 durations of a fixed length: weeks, days, hours, minutes, seconds.
-//!
-//! This is not left to jiff, whose spans are shorter than ours and which takes no fraction of a day: see
-//! docs/adr/0008.
+//! ISO 8601 durations of a fixed length: weeks, days, hours, minutes, seconds. They are read and written by jiff.
 
-use std::fmt::Write as _;
-
+use jiff::fmt::temporal::SpanParser;
+use jiff::{SpanRelativeTo, SpanRound, Unit};
 use muster_core::time::Span;
 
 use crate::json::shorten;
 
 /// Longer than every sensible duration; a longer text is not one.
 const TEXT_BYTES_MAX: usize = 64;
-/// Further digits cannot change a microsecond of the largest unit.
-const FRACTION_DIGITS_MAX: usize = 18;
-const SECOND_US: u128 = 1_000_000;
+/// 10,000 years, which is about half of what jiff can represent. Every property has a limit of its own far below.
+const LONGEST: Span = Span::seconds(LONGEST_DAYS * 24 * 3_600);
+const LONGEST_DAYS: u64 = 3_652_425;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
@@ -26,9 +23,12 @@ pub enum DurationError {
          give weeks, days, hours, minutes and seconds, for example P30D"
     )]
     NotFixed { text: String },
-    #[error("the duration '{text}' is too long to be represented; shorten it")]
+    #[error("the duration '{text}' is longer than P{LONGEST_DAYS}D (10,000 years); shorten it")]
     Overflow { text: String },
-    #[error("'{text}' is not an ISO 8601 duration; write it like PT2M, PT1H30M or P1DT12H")]
+    #[error(
+        "'{text}' is not an ISO 8601 duration of at most P{LONGEST_DAYS}D; write it like PT2M, \
+         PT1H30M or P1DT12H (at most nine decimals, and only in hours, minutes or seconds)"
+    )]
     Malformed { text: String },
 }
 
@@ -36,109 +36,27 @@ pub fn parse(text: &str) -> Result<Span, DurationError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(DurationError::TooLong { got: text.chars().count() });
     }
-    let malformed = || DurationError::Malformed { text: shorten(text) };
     if text.starts_with('-') || text.contains('-') && text.starts_with(['P', 'p']) {
         return Err(DurationError::Negative { text: shorten(text) });
     }
-    let body = text.strip_prefix(['P', 'p']).ok_or_else(malformed)?;
-    let (date, time) = match body.split_once(['T', 't']) {
-        Some((_, "")) => return Err(malformed()),
-        Some((date, time)) => (date, time),
-        None if body.is_empty() => return Err(malformed()),
-        None => (body, ""),
-    };
-    let mut sum = Sum { text, us: 0, is_closed: false };
-    sum.add_parts(date, &[('Y', 0), ('M', 0), ('W', 604_800), ('D', 86_400)])?;
-    sum.add_parts(time, &[('H', 3_600), ('M', 60), ('S', 1)])?;
-    u64::try_from(sum.us).map(Span).map_err(|_| DurationError::Overflow { text: shorten(text) })
+    let malformed = |_| DurationError::Malformed { text: shorten(text) };
+    let span = SpanParser::new().parse_span(text).map_err(malformed)?;
+    if span.get_years() != 0 || span.get_months() != 0 {
+        return Err(DurationError::NotFixed { text: shorten(text) });
+    }
+    let overflow = || DurationError::Overflow { text: shorten(text) };
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| overflow())?;
+    let us = u64::try_from(duration.as_micros()).ok().map(Span);
+    us.filter(|us| *us <= LONGEST).ok_or_else(overflow)
 }
 
-/// The shortest form: `PT2M`, `PT1M30S`, `P1DT1H`, `PT0S`.
+/// The shortest form: `PT2M`, `PT1M30S`, `P1DT1H`, `PT0S`. A span that is longer than any duration that can be given is
+/// written as the longest one.
 pub fn format(span: Span) -> String {
-    let (seconds, us) = (span.0 / 1_000_000, span.0 % 1_000_000);
-    let mut text = String::from("P");
-    let part = |text: &mut String, count: u64, unit: char| {
-        if count > 0 {
-            write!(text, "{count}{unit}").expect("writing to a string cannot fail");
-        }
-    };
-    part(&mut text, seconds / 86_400, 'D');
-    let mut time = String::new();
-    part(&mut time, seconds / 3_600 % 24, 'H');
-    part(&mut time, seconds / 60 % 60, 'M');
-    if us > 0 {
-        let fraction = format!("{us:06}");
-        let fraction = fraction.trim_end_matches('0');
-        write!(time, "{}.{fraction}S", seconds % 60).expect("writing to a string cannot fail");
-    } else {
-        part(&mut time, seconds % 60, 'S');
-    }
-    if time.is_empty() && text.len() == 1 {
-        time.push_str("0S");
-    }
-    if !time.is_empty() {
-        text.push('T');
-        text.push_str(&time);
-    }
-    text
-}
-
-struct Sum<'a> {
-    text: &'a str,
-    us: u128,
-    /// A fraction was read, so nothing may follow it.
-    is_closed: bool,
-}
-
-impl Sum<'_> {
-    fn malformed(&self) -> DurationError {
-        DurationError::Malformed { text: shorten(self.text) }
-    }
-
-    /// Adds `number unit` pairs. `units` are the allowed units in the order in which they must occur, with their
-    /// seconds; 0 marks a unit without a fixed length.
-    fn add_parts(&mut self, parts: &str, units: &[(char, u64)]) -> Result<(), DurationError> {
-        let mut units = units.iter();
-        let mut rest = parts;
-        while !rest.is_empty() {
-            let end = rest.find(|c: char| c.is_ascii_alphabetic());
-            let (number, tail) = rest.split_at(end.ok_or_else(|| self.malformed())?);
-            let unit = tail.chars().next().ok_or_else(|| self.malformed())?.to_ascii_uppercase();
-            rest = &tail[1..];
-            let seconds = units.find(|(known, _)| *known == unit).map(|(_, seconds)| *seconds);
-            match seconds {
-                None => return Err(self.malformed()),
-                Some(0) => return Err(DurationError::NotFixed { text: shorten(self.text) }),
-                Some(_) if self.is_closed => return Err(self.malformed()),
-                Some(seconds) => self.add(number, u128::from(seconds) * SECOND_US)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, number: &str, unit_us: u128) -> Result<(), DurationError> {
-        let (whole, fraction) = match number.split_once(['.', ',']) {
-            Some((whole, fraction)) => (whole, Some(fraction)),
-            None => (number, None),
-        };
-        let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        if !is_digits(whole) || fraction.is_some_and(|fraction| !is_digits(fraction)) {
-            return Err(self.malformed());
-        }
-        let overflow = || DurationError::Overflow { text: shorten(self.text) };
-        let count: u64 = whole.parse().map_err(|_| overflow())?;
-        let mut us = u128::from(count) * unit_us;
-        if let Some(fraction) = fraction {
-            self.is_closed = true;
-            let digits = &fraction[..fraction.len().min(FRACTION_DIGITS_MAX)];
-            let scale = digits.bytes().fold(1u128, |scale, _| scale * 10);
-            let count: u128 = digits.parse().map_err(|_| overflow())?;
-            us += count * unit_us / scale;
-        }
-        // Each part is below 2^64 weeks and there are at most seven, so u128 holds the sum.
-        self.us += us;
-        Ok(())
-    }
+    let us = i64::try_from(span.min(LONGEST).0).expect("the limit is below that of the type");
+    let in_days = SpanRound::new().largest(Unit::Day).days_are_24_hours();
+    let span = jiff::Span::new().microseconds(us).round(in_days);
+    span.expect("the limit is below that of jiff").to_string()
 }
 
 #[cfg(test)]
@@ -163,8 +81,9 @@ mod tests {
             ("PT0.5S", 500_000),
             ("PT1,5M", 90_000_000),
             ("PT1.5H", 5_400_000_000),
-            ("P0.5D", 43_200_000_000),
             ("PT0.1234567S", 123_456),
+            ("PT0.123456789S", 123_456),
+            ("P3652425D", LONGEST.0),
             ("pt2m", 120_000_000),
             ("PT36H", 129_600_000_000),
         ];
@@ -190,6 +109,9 @@ mod tests {
             "PT2M2M",
             "P1H",
             "PT1D",
+            "P0.5D",
+            "P0.5Y",
+            "PT0.1234567891S",
             "PT1.5H2M",
             "PT1.S",
             "PT.5S",
@@ -201,6 +123,9 @@ mod tests {
             "PT1S ",
             "P\u{661}D",
             "PT1\u{dc}S",
+            "P99999999999999W",
+            "PT18446744073710S",
+            "PT99999999999999999999999S",
         ] {
             assert_eq!(parse(bad), Err(E::Malformed { text: text(bad) }), "{bad}");
         }
@@ -208,12 +133,16 @@ mod tests {
             assert_eq!(parse(bad), Err(E::Negative { text: text(bad) }), "{bad}");
             assert!(parse(bad).unwrap_err().to_string().contains(bad));
         }
-        for bad in ["P1Y", "P1M", "P1M1D", "P0.5Y"] {
+        for bad in ["P1Y", "P1M", "P1M1D"] {
             assert_eq!(parse(bad), Err(E::NotFixed { text: text(bad) }), "{bad}");
         }
-        for bad in ["P99999999999999W", "PT18446744073710S", "PT99999999999999999999999S"] {
+        for bad in ["P3652425DT0.000001S", "P521776W", "P5000000DT99999999H", "PT631107417600S"] {
             assert_eq!(parse(bad), Err(E::Overflow { text: text(bad) }), "{bad}");
         }
+        let message = parse("PT18446744073710S").unwrap_err().to_string();
+        assert!(message.contains("at most P3652425D; write it like PT2M"), "{message}");
+        let message = parse("P3652426D").unwrap_err().to_string();
+        assert!(message.contains("'P3652426D' is longer than P3652425D"), "{message}");
         let long = format!("PT{}S", "1".repeat(100));
         assert_eq!(parse(&long), Err(E::TooLong { got: 103 }));
     }
@@ -234,11 +163,12 @@ mod tests {
         }
         assert_eq!(format(Span(1_500_000)), "PT1.5S");
         assert_eq!(format(Span(60_000_001)), "PT1M0.000001S");
+        assert_eq!(format(Span(u64::MAX)), "P3652425D");
     }
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(us: u64) {
+        fn what_is_written_reads_back(us in 0..=LONGEST.0) {
             prop_assert_eq!(parse(&format(Span(us))), Ok(Span(us)));
         }
 
