@@ -227,7 +227,11 @@ def test_what_a_component_includes_is_the_same_code_from_both(
     name = f"includes_{uuid.uuid4().hex[:12]}"
     for path, text in {
         "component/src/train.py": f"print('{uuid.uuid4()}')\n",
-        "component/src/.amlignore": "*.tmp\n",
+        "component/src/.amlignore": "*.tmp\n**/raw/**\n [^x].dat\n{a,b}\n",
+        "component/src/raw/deep/x.py": "no",
+        "component/src/^.dat": "no",
+        "component/src/a": "yes",
+        "component/src/b.dat": "yes",
         "component/src/__pycache__/train.pyc": "no",
         "lib/deep/one.py": "1\n",
         "lib/deep/one.tmp": "no",
