@@ -29,7 +29,7 @@ impl Sim {
     pub(crate) fn check_leaks(&mut self) -> Held {
         let now = self.now;
         let Some(live) = self.controller.live() else { return Ok(()) };
-        let known = |name: &str| live.world.node_by_name(name).is_some();
+        let known = |name: &str| live.world().node_by_name(name).is_some();
         let strangers = self.provider.vms().filter(|(name, _)| !known(name));
         let strangers = strangers.map(|(name, vm)| {
             let key = (Box::<str>::from(name), vm.made_at);
@@ -48,7 +48,7 @@ impl Sim {
         let now = self.now;
         let Some(live) = self.controller.live() else { return Ok(()) };
         for (name, vm) in self.provider.vms() {
-            let Some(node) = live.world.node_by_name(name) else { continue };
+            let Some(node) = live.world().node_by_name(name) else { continue };
             // The part that a job holds is metered with the job.
             let is_billed = node.meter.is_some() || !node.leases().is_empty() || vm.is_stray;
             let since = vm.made_at.max(self.restored_at);
@@ -98,7 +98,7 @@ impl Sim {
         let Some(live) = self.controller.live() else {
             return Some("the server is down".to_owned());
         };
-        let world = &live.world;
+        let world = live.world();
         if let Some(job) = world.jobs().next() {
             let why = muster_core::why::why(world, job.id);
             return Some(format!("{} is {:?}: {why:?}", job.name, job.phase()));
@@ -123,7 +123,7 @@ impl Sim {
         if let Some(unrest) = self.unrest() {
             return Some(unrest);
         }
-        let clusters = self.controller.live().map_or(0, |live| live.world.clusters().count());
+        let clusters = self.controller.live().map_or(0, |live| live.world().clusters().count());
         let (vms, processes) = (self.provider.vms().len(), self.oracle.processes.live());
         let is_at_rest = self.provider.is_at_rest() && clusters == 0 && vms == 0 && processes == 0;
         (!is_at_rest).then(|| format!("{clusters} clusters, {vms} machines, {processes} attempts"))

@@ -1,7 +1,6 @@
-//! The server: the real World, `step` and store, in a process that can die, be replaced and come back.
+//! The server: the real controller, World and store, in a process that can die, be replaced and come back.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,10 +10,12 @@ use muster_core::model::{JobSpec, NodeEvent, QuotaName, SpecHash, Tier};
 use muster_core::orphans::OrphanSearch;
 use muster_core::time::{Now, Span, Wall};
 use muster_core::{
-    Change, Effect, Input, Output, Reply, Settings, Wake, World, decide_everything, invariants,
-    read_only, step,
+    Change, Effect, Input, Reply, Settings, Wake, World, decide_everything, invariants,
 };
-use muster_store::{Reader, Revision, SqliteReader, Store, StoreError};
+use muster_store::controller::{
+    self, Batch, Cause, Failed, Loaded, NotAdmitted, NotDone, Pending, Released,
+};
+use muster_store::{Reader, SqliteReader, Store, StoreError};
 
 use crate::clock::{ControllerClock, Moment};
 use crate::failure::{Broken, Held, promise};
@@ -30,8 +31,6 @@ pub(crate) struct Controller {
     /// A server that was replaced and does not know it yet.
     pub(crate) rival: Option<Live>,
     dead: Option<Dead>,
-    /// While its disk is full: the content of the rows, and a handle to read them.
-    held: Option<(FaultyStore, World)>,
     epoch: u64,
     pub(crate) steps: u64,
     /// No input is processed before this time.
@@ -39,30 +38,44 @@ pub(crate) struct Controller {
     pub(crate) disk_full_until: Moment,
 }
 
+type Driven = controller::Controller<FaultyStore>;
+
 pub(crate) struct Live {
-    store: FaultyStore,
+    pub(crate) driven: Driven,
     pub(crate) reader: SqliteReader,
-    pub(crate) world: World,
     pub(crate) remove_orphans: OrphanSearch,
     pub(crate) epoch: u64,
     wake: Wake,
 }
 
-/// What is left of a process that died: a handle that must not be able to write any more, the changes that it was
-/// writing or had just written, and, if known, what World must look like to the next one.
+/// What is left of a process that died or whose commit failed: a handle that must not be able to write any more, the
+/// changes that it was writing or had just written, and, if known, what World must look like to the next one.
 struct Dead {
-    store: FaultyStore,
+    driven: Driven,
     changes: Vec<Change>,
     wall: Wall,
-    expected: Option<World>,
+    expected: Option<Box<World>>,
+    /// Whether the process is still there, and opens its store again when it can.
+    is_running: bool,
+}
+
+/// How a server ends.
+pub(crate) struct End {
+    /// What it was writing.
+    pub(crate) changes: Vec<Change>,
+    /// World as the next one must find it, if the changes are on disk.
+    pub(crate) expected: Option<Box<World>>,
+    /// Whether only its commit failed.
+    pub(crate) is_running: bool,
 }
 
 /// The result of a commit.
-pub(crate) enum Commit {
-    Done(Revision),
+pub(crate) enum Commit<T> {
+    Done(Released<T>),
     /// An error was returned. Only the simulator knows whether the changes are on disk.
     Failed {
         is_kept: bool,
+        end: End,
     },
 }
 
@@ -77,7 +90,6 @@ impl Controller {
             live: None,
             rival: None,
             dead: None,
-            held: None,
             epoch: 0,
             steps: 0,
             stalled_until: Moment::default(),
@@ -85,24 +97,39 @@ impl Controller {
         }
     }
 
-    /// A new process takes over. Returns the effects that are still to be carried out.
+    /// A new process takes over, or the same one continues with a store that it opened again. Returns the effects that
+    /// are still to be carried out.
     pub(crate) fn start(&mut self, now: Moment) -> Held<Vec<Effect>> {
-        self.held = None;
-        let mut store = FaultyStore::open(&self.path)?;
-        let unix_ms = self.clock.unix_ms(now);
-        let epoch = store.claim(unix_ms)?;
+        let store = FaultyStore::open(&self.path)?;
+        let loaded = Loaded::claim(store, self.clock.unix_ms(now))?;
+        let epoch = loaded.epoch();
         promise(epoch > self.epoch, || format!("controller epoch {epoch} follows {}", self.epoch))?;
         self.epoch = epoch;
         let now = self.clock.now(now);
-        let world = self.rebuild(&mut store, now)?;
-        if let Some(dead) = self.dead.take() {
-            dead.check(&world)?;
-        }
-        let effects = world.effects().cloned().collect();
+        let mut driven = match self.dead.take() {
+            Some(Dead { mut driven, changes, wall, expected, is_running: true }) => {
+                let mut store = driven.resume(loaded, now);
+                check_dead(&mut store, &changes, wall, expected.as_deref(), driven.world())?;
+                driven
+            }
+            dead => {
+                let driven = self.first_world(loaded, now);
+                if let Some(Dead { driven: mut old, changes, wall, expected, .. }) = dead {
+                    let old = old.store_mut();
+                    check_dead(old, &changes, wall, expected.as_deref(), driven.world())?;
+                }
+                driven
+            }
+        };
+        let effects = driven.effects().cloned().collect();
         let (reader, remove_orphans, wake) =
-            (store.reader()?, OrphanSearch::default(), Wake::default());
-        self.live = Some(Live { store, reader, world, remove_orphans, epoch, wake });
+            (driven.store_mut().reader()?, OrphanSearch::default(), Wake::default());
+        self.live = Some(Live { driven, reader, remove_orphans, epoch, wake });
         Ok(effects)
+    }
+
+    fn first_world(&self, loaded: Loaded<FaultyStore>, now: Now) -> Driven {
+        Driven::new(loaded, self.settings.clone(), Arc::clone(&self.catalogue), now)
     }
 
     /// A second process takes over while the first one continues.
@@ -111,39 +138,33 @@ impl Controller {
         self.start(now)
     }
 
-    fn rebuild(&self, store: &mut FaultyStore, now: Now) -> Held<World> {
-        let rows = store.load()?;
-        let catalogue = Arc::clone(&self.catalogue);
-        Ok(World::rebuild(rows, self.epoch, self.settings.clone(), catalogue, now))
-    }
-
-    /// The process dies. `changes` is what it was writing; `are_kept` is whether they are on disk.
-    pub(crate) fn die(&mut self, changes: Vec<Change>, are_kept: bool, now: Moment) -> Held {
+    /// The process dies, or its commit failed.
+    pub(crate) fn die(&mut self, end: End, now: Moment) -> Held {
         self.stalled_until = now;
-        let Some(Live { store, world, .. }) = self.live.take() else { return Ok(()) };
-        if store.is_torn {
-            drop(store);
+        let Some(Live { mut driven, .. }) = self.live.take() else { return Ok(()) };
+        if driven.store_mut().is_torn {
+            drop(driven);
             self.die_without_trace(now);
             return replace_store(&torn(&self.path), &self.path, |from, to| fs::rename(from, to));
         }
-        // World contains the changes. If they are lost, its state before them is only in the rows.
-        let expected = are_kept.then_some(world);
-        self.dead = Some(Dead { store, changes, wall: self.clock.wall(now), expected });
+        let End { changes, expected, is_running } = end;
+        let wall = self.clock.wall(now);
+        self.dead = Some(Dead { driven, changes, wall, expected, is_running });
         Ok(())
     }
 
     /// The process dies, and its store is about to be overwritten.
     pub(crate) fn die_without_trace(&mut self, now: Moment) {
-        (self.live, self.rival, self.dead, self.held) = (None, None, None, None);
+        (self.live, self.rival, self.dead) = (None, None, None);
         self.stalled_until = now;
     }
 
     /// The disk cannot be written to: from now on the process only renews the leases of nodes that the rows know.
     pub(crate) fn hold(&mut self, now: Moment) -> Held {
-        let mut store = FaultyStore::open(&self.path)?;
         let now = self.clock.now(now);
-        let world = self.rebuild(&mut store, now)?;
-        self.held = Some((store, world));
+        if let Some(Dead { driven, is_running: true, .. }) = &mut self.dead {
+            driven.read_rows(now)?;
+        }
         Ok(())
     }
 
@@ -155,10 +176,9 @@ impl Controller {
         report: &Report,
         now: Moment,
     ) -> Held<Option<Reply>> {
-        let (now, epoch) = (self.clock.now(now), self.epoch);
-        let Some((store, world)) = &mut self.held else { return Ok(None) };
-        store.check_claim(epoch)?;
-        Ok(read_only::renew(world, node, report, now))
+        let now = self.clock.now(now);
+        let Some(Dead { driven, is_running: true, .. }) = &mut self.dead else { return Ok(None) };
+        Ok(driven.renew(node, report, now)?)
     }
 
     pub(crate) fn live(&mut self) -> Option<&mut Live> {
@@ -200,10 +220,10 @@ impl Controller {
         Ok(spec)
     }
 
-    pub(crate) fn step(&mut self, inputs: &[Input], now: Moment) -> Held<Output> {
+    pub(crate) fn step<T>(&mut self, batch: Batch<T>, now: Moment) -> Held<Pending<T>> {
         let live = self.live.as_mut().ok_or_else(|| Broken("stepped while down".to_owned()))?;
         self.steps += 1;
-        live.step(inputs, self.clock.now(now))
+        live.step(batch, self.clock.now(now))
     }
 
     /// Compares World with a World built from the rows, and its decisions with those that would be made without any
@@ -214,11 +234,10 @@ impl Controller {
         }
         let Some(mut live) = self.live.take() else { return Ok(()) };
         let now = self.clock.now(now);
-        let rebuilt = self.rebuild(&mut live.store, now)?;
-        let difference = live.world.difference(&rebuilt);
+        let difference = live.driven.difference_to_rows(now)?;
         promise(difference.is_none(), || format!("World and rows differ: {difference:?}"))?;
         live.check(now)?;
-        let undecided = decide_everything(&mut live.world.clone(), now);
+        let undecided = decide_everything(&mut live.world().clone(), now);
         promise(undecided.is_empty(), || format!("not decided yet: {undecided:?}"))?;
         self.live = Some(live);
         Ok(())
@@ -238,57 +257,71 @@ impl Controller {
 }
 
 impl Live {
-    /// Looks up what World does not know.
-    pub(crate) fn look_up(&mut self, input: Input) -> Held<Input> {
-        Ok(muster_store::look_up(&mut self.store, input)?)
+    pub(crate) fn world(&self) -> &World {
+        self.driven.world().expect("a server whose World was dropped is not live")
     }
 
-    pub(crate) fn step(&mut self, inputs: &[Input], now: Now) -> Held<Output> {
-        let world = &mut self.world;
-        let output = catch_unwind(AssertUnwindSafe(|| step(world, inputs, now)))
-            .map_err(|panic| Broken(format!("the core panicked: {}", words_of(&*panic))))?;
-        self.wake = output.wake;
-        Ok(output)
-    }
-
-    pub(crate) fn commit(&mut self, output: &Output) -> Held<Commit> {
-        let fault = self.store.next;
-        match (self.store.commit(&output.changes, output.wall), fault) {
-            (Ok(revision), _) => Ok(Commit::Done(revision)),
-            (Err(_), Some(fault)) => Ok(Commit::Failed { is_kept: fault == CommitFault::Kept }),
-            (Err(error), None) => Err(error.into()),
+    /// Adds an input to a batch.
+    pub(crate) fn admit<T>(&mut self, batch: &mut Batch<T>, input: Input, tag: T) -> Held {
+        match self.driven.admit(batch, input, tag) {
+            Ok(()) => Ok(()),
+            Err((_, NotAdmitted::Unreadable(error))) => Err(error.into()),
+            Err((_, NotAdmitted::OnReserve)) => Err(Broken("there is no reserve here".to_owned())),
         }
     }
 
-    /// Checks, for a server that was replaced, that the store refuses everything that it wants to write.
-    pub(crate) fn is_fenced(&mut self, output: &Output) -> Held {
-        let late = self.store.commit(&output.changes, output.wall);
-        promise(matches!(late, Err(StoreError::Fenced { .. })), || {
-            format!("a server that was replaced could still write: {late:?}")
-        })
+    pub(crate) fn step<T>(&mut self, batch: Batch<T>, now: Now) -> Held<Pending<T>> {
+        self.driven.step(batch, now).map_err(broken)
+    }
+
+    pub(crate) fn commit<T>(&mut self, pending: Pending<T>) -> Held<Commit<T>> {
+        let fault = self.driven.store_mut().next;
+        let fault = fault.filter(|_| !pending.output().changes.is_empty());
+        let Some(fault) = fault else {
+            let released = self.driven.commit(pending).map_err(broken)?;
+            self.wake = released.wake.unwrap_or_default();
+            return Ok(Commit::Done(released));
+        };
+        let (changes, world) = (pending.output().changes.clone(), self.world().clone());
+        let Err(failed) = self.driven.commit(pending) else {
+            return Err(Broken("a commit that failed was taken for a success".to_owned()));
+        };
+        let is_kept = fault == CommitFault::Kept;
+        check_told(&failed, fault)?;
+        let end = End { changes, expected: is_kept.then_some(Box::new(world)), is_running: true };
+        Ok(Commit::Failed { is_kept, end })
+    }
+
+    /// The same for a server that was replaced, and so must be refused. Returns what it releases nevertheless.
+    pub(crate) fn commit_replaced<T>(&mut self, pending: Pending<T>) -> Held<Option<Released<T>>> {
+        match self.driven.commit(pending) {
+            Err(Failed { cause: Cause::Commit(StoreError::Fenced { .. }), .. }) => Ok(None),
+            Err(failed) => Err(broken(failed)),
+            Ok(released) => Ok(Some(released)),
+        }
     }
 
     /// The next commit with changes fails in this way.
     pub(crate) fn fail_next(&mut self, fault: CommitFault) {
-        self.store.next = Some(fault);
+        self.driven.store_mut().next = Some(fault);
     }
 
-    pub(crate) fn is_about_to_fail(&self) -> bool {
-        self.store.next.is_some()
+    pub(crate) fn is_about_to_fail(&mut self) -> bool {
+        self.driven.store_mut().next.is_some()
     }
 
     /// Checks everything that must hold in World right after a step. The wake-ups are exact here, so nothing may be
     /// late.
     pub(crate) fn check(&self, now: Now) -> Held {
-        let result = invariants::check(&self.world, now, Span::ZERO);
+        let result = invariants::check(self.world(), now, Span::ZERO);
         result.map_err(|broken| Broken(broken.to_string()))
     }
 
     /// Checks the same for what these changes touched.
     pub(crate) fn check_touched(&self, changes: &[Change], now: Now) -> Held {
-        let result = invariants::check_touched(&self.world, changes, now, Span::ZERO);
+        let result = invariants::check_touched(self.world(), changes, now, Span::ZERO);
         result.map_err(|broken| Broken(broken.to_string()))?;
-        hosts::check(&self.world, changes)?;
+        hosts::check(self.world(), changes)?;
         self.check_quota(changes)
     }
 
@@ -302,10 +335,10 @@ impl Live {
         if !changes.iter().any(is_request) || changes.iter().any(is_limit) {
             return Ok(());
         }
-        for scope in self.world.quota_scopes() {
-            let Some(limits) = self.world.quota_limits(scope) else { continue };
+        for scope in self.world().quota_scopes() {
+            let Some(limits) = self.world().quota_limits(scope) else { continue };
             for (name, limit) in limits {
-                let nodes = self.world.nodes().filter(|node| match name {
+                let nodes = self.world().nodes().filter(|node| match name {
                     QuotaName::Region => node.tier == Tier::Dedicated,
                     QuotaName::LowPriority => node.tier == Tier::LowPriority,
                     QuotaName::Family(_) => false,
@@ -327,20 +360,39 @@ impl Live {
     }
 }
 
-impl Dead {
-    /// Checks that the dead process cannot write any more, and that the next one found what it should.
-    fn check(mut self, world: &World) -> Held {
-        self.store.next = None;
-        let late = self.store.commit(&self.changes, self.wall);
-        promise(matches!(late, Err(StoreError::Fenced { .. })), || {
-            format!("a server that was replaced could still write: {late:?}")
-        })?;
-        let difference = self.expected.and_then(|expected| expected.difference(world));
-        promise(difference.is_none(), || format!("after a restart: {difference:?}"))
-    }
+/// Checks that the previous process cannot write any more, and that the next one found what it should.
+fn check_dead(
+    store: &mut FaultyStore,
+    changes: &[Change],
+    wall: Wall,
+    expected: Option<&World>,
+    found: Option<&World>,
+) -> Held {
+    store.next = None;
+    let late = store.commit(changes, wall);
+    promise(matches!(late, Err(StoreError::Fenced { .. })), || {
+        format!("a server that was replaced could still write: {late:?}")
+    })?;
+    let difference = expected.zip(found).and_then(|(expected, found)| expected.difference(found));
+    promise(difference.is_none(), || format!("after a restart: {difference:?}"))
 }
 
-fn words_of(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+/// Checks what callers are told after a failed commit: whether their changes are on disk. (They do not hear it here,
+/// because they have to cope with a server that does not answer.) Nothing is known after a power failure.
+fn check_told<T>(failed: &Failed<T>, fault: CommitFault) -> Held {
+    let is_told = |answer: &Result<_, NotDone>| match fault {
+        CommitFault::Kept => answer.is_ok(),
+        CommitFault::Lost => matches!(answer, Err(NotDone::Failing)),
+        CommitFault::Full => matches!(answer, Err(NotDone::Full)),
+        CommitFault::Torn(_) => true,
+    };
+    let is_right = failed.answers.iter().all(|(_, answer)| is_told(answer));
+    promise(is_right, || format!("callers were misled about a commit that failed as {fault:?}"))
+}
+
+fn broken<T>(failed: Failed<T>) -> Broken {
+    match failed.cause {
+        Cause::Panicked(message) => Broken(format!("the core panicked: {message}")),
+        Cause::Commit(error) => error.into(),
+    }
 }

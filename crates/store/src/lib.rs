@@ -1,10 +1,11 @@
 //! Durable state: one writer that commits [`Change`]s, and readers that see what was committed.
 //!
 //! The interface is synchronous on purpose: the writer runs on its own thread, and the simulator runs the same code
-//! with virtual time. Nothing here knows HTTP or Azure's JSON.
+//! with virtual time. [`controller`] is the loop that both of them drive. Nothing here knows HTTP or Azure's JSON.
 
 #[doc(hidden)]
 pub mod conformance;
+pub mod controller;
 mod error;
 mod look_up;
 mod read;
@@ -14,7 +15,7 @@ pub mod storage;
 use std::collections::BTreeSet;
 
 pub use error::StoreError;
-pub use look_up::look_up;
+use look_up::look_up;
 use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
@@ -77,4 +78,56 @@ pub trait Store: Send {
     /// Whether the claim with this epoch is still valid on disk, also for a handle that gave it up after a failed
     /// commit.
     fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError>;
+}
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn claim(&mut self, unix_ms: u64) -> Result<u64, StoreError> {
+        (**self).claim(unix_ms)
+    }
+
+    fn load(&mut self) -> Result<WorldRows, StoreError> {
+        (**self).load()
+    }
+
+    fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError> {
+        (**self).commit(changes, wall)
+    }
+
+    fn find_job(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<Option<KnownJob>, StoreError> {
+        (**self).find_job(workspace, name)
+    }
+
+    fn numbered_jobs(
+        &mut self,
+        workspace: &WorkspaceKey,
+        name: &str,
+    ) -> Result<BTreeSet<u32>, StoreError> {
+        (**self).numbered_jobs(workspace, name)
+    }
+
+    fn find_asset(
+        &mut self,
+        workspace: &WorkspaceKey,
+        kind: AssetKind,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<KnownAsset, StoreError> {
+        (**self).find_asset(workspace, kind, name, version)
+    }
+
+    fn revision(&mut self) -> Result<Revision, StoreError> {
+        (**self).revision()
+    }
+
+    fn last_claim(&mut self) -> Result<u64, StoreError> {
+        (**self).last_claim()
+    }
+
+    fn check_claim(&mut self, epoch: u64) -> Result<(), StoreError> {
+        (**self).check_claim(epoch)
+    }
 }

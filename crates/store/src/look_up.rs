@@ -4,7 +4,6 @@ use muster_core::Input;
 
 use crate::{Store, StoreError};
 
-/// The server's writer and the simulator both use this function.
 pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreError> {
     match &mut input {
         Input::SubmitJob(request) => {

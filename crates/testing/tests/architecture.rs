@@ -105,8 +105,16 @@ fn untyped_json_stays_in_wire_and_the_command_line() {
 
 #[test]
 fn only_the_writer_changes_the_world() {
-    let needles = ["muster_core::step", " step(world", ".commit(&"];
+    let needles = ["Controller::new", "controller.step", "controller.commit"];
     assert_eq!(files_with("server", &needles), set(&["server/src/writer.rs"]));
+}
+
+/// Otherwise the simulator would test a loop that the server does not run. A replay of a trace has no store.
+#[test]
+fn the_server_and_the_simulator_share_one_controller() {
+    let calls = ["muster_core::step", "step(&mut", "step(world", ".commit(&"];
+    assert_eq!(files_with("server", &calls), set(&[]));
+    assert_eq!(files_with("sim", &calls), set(&["sim/src/replay/driver.rs"]));
 }
 
 /// What is decided gets its time from `clock.rs`. The others compare it with the ages of files and certificates, or write

@@ -9,6 +9,7 @@ use muster_core::read_only::StoreTrouble;
 use muster_core::why::{self, Reason};
 use muster_core::{Input, InputResult, Refused, World, check_region};
 use muster_store::StoreError;
+use muster_store::controller::NotDone;
 use muster_wire::quota::QuotaFigures;
 use tokio::sync::oneshot;
 
@@ -70,10 +71,17 @@ pub enum Unavailable {
 impl Unavailable {
     /// The error for callers while the store accepts no writes.
     pub fn because_of(failed: &StoreError) -> Unavailable {
-        match failed {
-            StoreError::Full { .. } => Unavailable::Full,
-            StoreError::ReadOnly { .. } => Unavailable::ReadOnly,
-            _ => Unavailable::Failing,
+        NotDone::because_of(failed).into()
+    }
+}
+
+impl From<NotDone> for Unavailable {
+    fn from(why: NotDone) -> Unavailable {
+        match why {
+            NotDone::Full => Unavailable::Full,
+            NotDone::ReadOnly => Unavailable::ReadOnly,
+            NotDone::Failing => Unavailable::Failing,
+            NotDone::Unconfirmed => Unavailable::Unconfirmed,
         }
     }
 }

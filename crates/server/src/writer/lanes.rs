@@ -159,9 +159,9 @@ pub struct LaneSender<T>(Arc<Shared<T>>);
 /// Where batches are taken.
 pub struct LaneReceiver<T>(Arc<Shared<T>>);
 
-/// A batch of messages for the writer.
+/// The messages that the writer processes together.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Batch<T> {
+pub struct Messages<T> {
     pub messages: Vec<T>,
     /// Whether the lanes are closed, and these are the last messages.
     pub is_last: bool,
@@ -202,7 +202,7 @@ impl<T> Drop for LaneSender<T> {
 
 impl<T> LaneReceiver<T> {
     /// The next batch as soon as there is one, or an empty one after `patience`.
-    pub fn take(&self, patience: Duration) -> Batch<T> {
+    pub fn take(&self, patience: Duration) -> Messages<T> {
         let mut state = self.wait(patience);
         let mut messages = Vec::new();
         let State { own, callers, is_closed } = &mut *state;
@@ -210,7 +210,7 @@ impl<T> LaneReceiver<T> {
         callers.take(BATCH_MAX - messages.len(), &mut messages);
         own.take(BATCH_MAX - messages.len(), &mut messages);
         let is_last = *is_closed && own.waiting + callers.waiting == 0;
-        Batch { messages, is_last }
+        Messages { messages, is_last }
     }
 
     /// The next message alone, or `None` after `patience`.
@@ -275,7 +275,7 @@ mod tests {
         }
         entrance.push(caller("quiet"), ("quiet", 0)).unwrap();
         entrance.push(Lane::Node("n".into()), ("node", 0)).unwrap();
-        let Batch { messages, is_last } = exit.take(SOON);
+        let Messages { messages, is_last } = exit.take(SOON);
         assert!(
             messages.contains(&("quiet", 0)) && messages.contains(&("node", 0)),
             "{messages:?}"
@@ -319,7 +319,7 @@ mod tests {
             entrance.push(Lane::Node(format!("n{number}").into()), "node").unwrap();
             entrance.push(caller(&format!("c{number}")), "caller").unwrap();
         }
-        let Batch { messages, .. } = exit.take(SOON);
+        let Messages { messages, .. } = exit.take(SOON);
         let nodes = messages.iter().filter(|who| **who == "node").count();
         assert_eq!((nodes, messages.len()), (BATCH_MAX / 2, BATCH_MAX));
     }

@@ -7,15 +7,15 @@ use muster_core::agent::Report;
 use muster_core::ids::Epoch;
 use muster_core::model::{AssetKind, Caller, WorkspaceKey};
 use muster_core::time::Wall;
-use muster_core::{ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, WorldRows};
-use muster_store::{Durability, SqliteStore};
+use muster_core::{Change, ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, WorldRows};
+use muster_store::{Durability, Revision, SqliteStore};
 
 use super::lanes::Lane;
 use super::*;
 
 /// A writer that was replaced and changed nothing also committed nothing, so it did not notice that it had been
 /// replaced: it used to go on renewing the leases of nodes whose jobs the next one gave to others. The simulator shows
-/// the effect (`Bug::FencedAnswer`), but it has its own driver, so this one is tested here.
+/// the effect (`Bug::FencedAnswer`).
 #[tokio::test]
 async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,6 +53,8 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
 struct Disk {
     is_full: Arc<AtomicBool>,
     hides_a_commit: Arc<AtomicBool>,
+    /// Whether nothing can be read about the last commit.
+    hides_revisions: Arc<AtomicBool>,
     /// Whether jobs cannot be looked up.
     is_unreadable: Arc<AtomicBool>,
     /// Whether none of the rows can be read.
@@ -130,6 +132,7 @@ impl Store for OnDisk {
     }
 
     fn revision(&mut self) -> Result<Revision, StoreError> {
+        OnDisk::check_read(&self.disk.hides_revisions)?;
         self.inner.revision()
     }
 
@@ -265,6 +268,17 @@ async fn a_change_that_is_on_disk_after_all_is_acknowledged() {
         seen = writer.ask(Lane::Server, |world| world.clusters().len()).await;
     }
     assert_eq!(seen, Ok(2));
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_change_that_may_be_on_disk_is_unconfirmed() {
+    let Running { writer, thread, disk, _folder: _kept, .. } = with_a_node().await.0;
+    disk.hides_a_commit.store(true, Relaxed);
+    disk.hides_revisions.store(true, Relaxed);
+    assert_eq!(writer.submit(put_cluster("there", 0)).await, Err(Unavailable::Unconfirmed));
+    disk.hides_revisions.store(false, Relaxed);
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
 }

@@ -59,7 +59,7 @@ impl Sim {
 
     /// As the server does: repeatedly while the node is known, because the first time can be too early.
     fn tell_ended(&mut self, node: Box<str>) {
-        let is_known = |live: &mut Live| live.world.node_by_name(&node).is_some();
+        let is_known = |live: &mut Live| live.world().node_by_name(&node).is_some();
         let is_forgotten = self.controller.live().is_some_and(|live| !is_known(live));
         // A machine that has this name now is another one.
         if is_forgotten || self.provider.vm(&node).is_some() {
@@ -131,7 +131,7 @@ impl Sim {
         let elapsed = self.controller.clock.elapsed(self.now);
         let Some(live) = self.controller.live() else { return Ok(false) };
         let listed = self.provider.list(self.now);
-        let world = &live.world;
+        let Some(world) = live.driven.world() else { return Ok(false) };
         let orphans = live.remove_orphans.orphans(
             &listed,
             |name| world.node_by_name(name).is_some(),

@@ -1,10 +1,13 @@
 //! How servers end and begin: killed, replaced, with a failing disk, from an old backup.
 
-use muster_core::Output;
+use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Span;
+use muster_store::controller::Pending;
 
 use super::Sim;
+use super::serve::{Origin, Visibility};
 use crate::agenda::{Arrival, Event};
+use crate::controller::End;
 use crate::failpoints::{Death, Side};
 use crate::failure::Held;
 use crate::faults::Fault;
@@ -44,13 +47,29 @@ impl Sim {
     }
 
     /// The process dies at this step, before or after its commit. In both cases no answer is sent.
-    pub(super) fn kill(&mut self, output: Output, death: Death) -> Held {
+    pub(super) fn kill(&mut self, pending: Pending<Origin>, death: Death) -> Held {
         self.faults.note(Fault::Killed(death.at, death.side));
-        let is_kept = death.side == Side::After;
-        if is_kept {
-            self.commit(&output)?;
-        }
-        self.controller.die(output.changes, is_kept, self.now)?;
+        let mut end = match death.side {
+            Side::Before => {
+                let (inputs, origins, output) = pending.abandon();
+                if is_planted(Bug::AcknowledgedTooEarly) {
+                    let answers = origins.into_iter().zip(inputs).zip(output.answers);
+                    let answers = answers.map(|((origin, input), answer)| (origin, input, answer));
+                    self.answer_all(answers.collect())?;
+                }
+                End { changes: output.changes, expected: None, is_running: false }
+            }
+            Side::After => match self.commit(pending)? {
+                Visibility::Yes(released) => {
+                    let expected =
+                        self.controller.live().map(|live| Box::new(live.world().clone()));
+                    End { changes: released.changes, expected, is_running: false }
+                }
+                Visibility::No(end) => end,
+            },
+        };
+        end.is_running = false;
+        self.controller.die(end, self.now)?;
         self.go_down(death.down);
         if let Some(uptime) = death.uptime {
             self.faults.note(Fault::ControllerRebooted);
@@ -69,8 +88,8 @@ impl Sim {
 
     /// A commit failed, so it is unknown what is on disk: World and the connection are dropped, as by the server's
     /// writer, and created again as soon as the disk allows it.
-    pub(super) fn start_again(&mut self, output: Output, is_kept: bool) -> Held {
-        self.controller.die(output.changes, is_kept, self.now)?;
+    pub(super) fn start_again(&mut self, end: End) -> Held {
+        self.controller.die(end, self.now)?;
         let until_free = self.controller.disk_full_until - self.now;
         self.go_down(REOPEN.max(until_free));
         if until_free > Span::ZERO {

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use muster_core::agent::Report;
-use muster_core::planted::{Bug, is_planted};
 use muster_core::time::Span;
-use muster_core::{Change, Input, InputResult, Output, Reply, desired_for};
+use muster_core::{Change, Input, InputResult, Reply, desired_for};
+use muster_store::controller::{Batch, Pending, Released};
 
 use super::Sim;
 use crate::agenda::{AgentEvent, Answered, Arrival, ClientEvent, Event, RequestId, Sender};
 use crate::clients;
-use crate::controller::Commit;
+use crate::controller::{Commit, End};
 use crate::failpoints::has_new_assignment;
 use crate::failure::{Broken, Held, promise};
 use crate::faults::Fault;
@@ -21,7 +21,7 @@ const TICKS_PER_INSTANT_MAX: u32 = 2;
 const CLIENT_LATENCY: Span = Span::milliseconds(50);
 
 /// Where the answer to an input has to be sent.
-enum Origin {
+pub(super) enum Origin {
     Client {
         user_request: RequestId,
         was_known: bool,
@@ -35,11 +35,9 @@ enum Origin {
 
 /// Whether the result of a step may become visible.
 pub(super) enum Visibility {
-    Yes,
-    /// The commit failed. Only the simulator knows whether it is on disk anyway.
-    No {
-        is_kept: bool,
-    },
+    Yes(Released<Origin>),
+    /// The commit failed.
+    No(End),
 }
 
 impl Sim {
@@ -93,26 +91,22 @@ impl Sim {
         if is_failing || self.killer.is_armed() { 1 } else { self.scenario.batch }
     }
 
-    fn run_batch(&mut self, batch: Vec<Arrival>) -> Held {
-        let mut inputs = Vec::with_capacity(batch.len());
-        let mut origins = Vec::with_capacity(batch.len());
-        for arrival in batch {
+    fn run_batch(&mut self, arrivals: Vec<Arrival>) -> Held {
+        let mut batch = Batch::default();
+        for arrival in arrivals {
             let (origin, input) = self.unpack(arrival);
             let live = self.controller.live().ok_or_else(|| Broken("it is down".to_owned()))?;
-            inputs.push(live.look_up(input)?);
-            origins.push(origin);
+            live.admit(&mut batch, input, origin)?;
         }
-        let output = self.controller.step(&inputs, self.now)?;
+        let pending = self.controller.step(batch, self.now)?;
+        let (inputs, output) = (pending.inputs(), pending.output());
         promise(output.answers.len() == inputs.len(), || "an input has no answer".to_owned())?;
-        if let Some(death) = self.killer.strike(&inputs[0], &output) {
-            if is_planted(Bug::AcknowledgedTooEarly) {
-                self.answer_all(origins, &inputs, output.answers.clone())?;
-            }
-            return self.kill(output, death);
+        if let Some(death) = self.killer.strike(&inputs[0], output) {
+            return self.kill(pending, death);
         }
-        match self.commit(&output)? {
-            Visibility::Yes => self.send_out(origins, &inputs, output),
-            Visibility::No { is_kept } => self.start_again(output, is_kept),
+        match self.commit(pending)? {
+            Visibility::Yes(released) => self.send_out(released),
+            Visibility::No(end) => self.start_again(end),
         }
     }
 
@@ -141,41 +135,42 @@ impl Sim {
     }
 
     /// Writes the result of the step to disk.
-    pub(super) fn commit(&mut self, output: &Output) -> Held<Visibility> {
+    pub(super) fn commit(&mut self, pending: Pending<Origin>) -> Held<Visibility> {
         let now = self.controller.clock.now(self.now);
         let Some(live) = self.controller.live() else {
             return Err(Broken("it is down".to_owned()));
         };
-        if output.changes.is_empty() {
-            return Ok(Visibility::Yes);
+        let (changes, wall) = (&pending.output().changes, pending.output().wall);
+        if !changes.is_empty() {
+            live.check_touched(changes, now)?;
         }
-        live.check_touched(&output.changes, now)?;
-        let committed = live.commit(output)?;
-        self.check_unbilled(&output.changes)?;
-        match committed {
-            Commit::Done(revision) => {
-                self.oracle.on_committed(&output.changes, output.wall, Some(revision))?;
-                Ok(Visibility::Yes)
-            }
-            Commit::Failed { is_kept } => {
-                if is_kept {
-                    self.oracle.on_committed(&output.changes, output.wall, None)?;
+        match live.commit(pending)? {
+            Commit::Done(released) => {
+                let Released { changes, revision, .. } = &released;
+                if !changes.is_empty() {
+                    self.check_unbilled(changes)?;
+                    self.oracle.on_committed(changes, wall, Some(*revision))?;
                 }
-                Ok(Visibility::No { is_kept })
+                Ok(Visibility::Yes(released))
+            }
+            Commit::Failed { is_kept, end } => {
+                self.check_unbilled(&end.changes)?;
+                if is_kept {
+                    self.oracle.on_committed(&end.changes, wall, None)?;
+                }
+                Ok(Visibility::No(end))
             }
         }
     }
 
     /// It is on disk, so answers and effects may be sent.
-    fn send_out(&mut self, origins: Vec<Origin>, inputs: &[Input], output: Output) -> Held {
+    fn send_out(&mut self, released: Released<Origin>) -> Held {
         let epoch = self.controller.epoch();
-        for change in &output.changes {
-            if let Change::EffectQueued(effect) = change {
-                self.provider.carry_out(effect, epoch, self.now, &mut self.agenda);
-            }
+        for effect in released.effects() {
+            self.provider.carry_out(effect, epoch, self.now, &mut self.agenda);
         }
-        self.note_news(&output.changes);
-        self.answer_all(origins, inputs, output.answers)
+        self.note_news(&released.changes);
+        self.answer_all(released.answers)
     }
 
     /// There may be news for these nodes. They are notified once, when the instant is over, however inputs were
@@ -231,17 +226,17 @@ impl Sim {
         let decided = std::mem::take(&mut self.decided);
         let Some(live) = self.controller.live() else { return };
         // Once an attempt has a verdict, every member has to know.
-        for attempt in decided.iter().filter_map(|job| live.world.job(*job)?.attempt()) {
+        for attempt in decided.iter().filter_map(|job| live.world().job(*job)?.attempt()) {
             if attempt.verdict.is_some() {
                 news.extend(attempt.members.iter().map(|member| member.node));
             }
         }
         let mut poked = Vec::new();
         for id in news {
-            let Some(node) = live.world.node(id) else { continue };
+            let Some(node) = live.world().node(id) else { continue };
             let agent = self.provider.vm(&node.name).and_then(|vm| vm.agent);
             if let Some(agent) = agent {
-                let desired = desired_for(&live.world, id);
+                let desired = desired_for(live.world(), id);
                 if self.fleet.poke(agent, &desired, self.now, &mut self.agenda) {
                     let job = desired
                         .assignments
@@ -255,13 +250,8 @@ impl Sim {
         self.slow_down(poked);
     }
 
-    fn answer_all(
-        &mut self,
-        origins: Vec<Origin>,
-        inputs: &[Input],
-        answers: Vec<InputResult>,
-    ) -> Held {
-        for ((origin, input), answer) in origins.into_iter().zip(inputs).zip(answers) {
+    pub(super) fn answer_all(&mut self, answers: Vec<(Origin, Input, InputResult)>) -> Held {
+        for (origin, input, answer) in answers {
             match origin {
                 Origin::Client { user_request, was_known } => {
                     if self.network.carry_to_client() {
@@ -272,8 +262,8 @@ impl Sim {
                     }
                 }
                 Origin::Agent(sender) => {
-                    let is_new = has_new_assignment(input, &answer);
-                    let Input::Report { report, .. } = input else { continue };
+                    let is_new = has_new_assignment(&input, &answer);
+                    let Input::Report { report, .. } = &input else { continue };
                     self.answer_agent(sender, report, is_new, answer)?;
                 }
                 // Without faults this is very rare: the job's end has to arrive just before its files.
@@ -320,13 +310,16 @@ impl Sim {
             let (origin, input) = self.unpack(arrival);
             let now = self.controller.clock.now(self.now);
             let Some(rival) = self.controller.rival.as_mut() else { continue };
-            let inputs = [rival.look_up(input)?];
-            let output = rival.step(&inputs, now)?;
-            if output.changes.is_empty() && is_planted(Bug::FencedAnswer) {
-                self.answer_all(vec![origin], &inputs, output.answers)?;
+            let mut batch = Batch::default();
+            rival.admit(&mut batch, input, origin)?;
+            let pending = rival.step(batch, now)?;
+            if let Some(released) = rival.commit_replaced(pending)? {
+                promise(released.changes.is_empty(), || {
+                    format!("a server that was replaced could still write: {:?}", released.changes)
+                })?;
+                self.answer_all(released.answers)?;
                 continue;
             }
-            rival.is_fenced(&output)?;
             self.faults.note(Fault::ControllerFenced);
             let epoch = rival.epoch;
             self.controller.rival = None;

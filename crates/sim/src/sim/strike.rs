@@ -327,17 +327,17 @@ impl Sim {
     /// A user rehearses an eviction on a low-priority node that runs something.
     fn rehearse(&mut self, kind: Mischief) -> bool {
         let Some(live) = self.controller.live() else { return false };
-        let world = &live.world;
+        let world = live.world();
         let busy = world
             .nodes()
             .filter(|node| node.tier == Tier::LowPriority && node.phase() == NodePhase::Leased);
         let busy: Vec<NodeId> = busy.map(|node| node.id).collect();
         let Some(id) = self.pick(kind, &busy) else { return false };
         let Some(live) = self.controller.live() else { return false };
-        let Some(node) = live.world.node(id) else { return false };
-        let cluster = live.world.cluster(node.cluster).expect("a node's cluster outlives it");
+        let Some(node) = live.world().node(id) else { return false };
+        let cluster = live.world().cluster(node.cluster).expect("a node's cluster outlives it");
         let workspace = workload::workspaces().find(|key| {
-            live.world.workspace(key).is_some_and(|found| found.id == cluster.workspace)
+            live.world().workspace(key).is_some_and(|found| found.id == cluster.workspace)
         });
         let Some(workspace) = workspace else { return false };
         let (cluster, node) = (cluster.name.to_string(), node.name.to_string());
