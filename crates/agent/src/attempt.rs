@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
-use muster_core::agent::{Assignment, CLOUD_NAME, RunFacts, Signal};
+use muster_core::agent::{Assignment, AttemptEnd, CLOUD_NAME, RunFacts, Signal};
 use muster_core::ids::Epoch;
 use muster_core::model::{Carrying, Exit, JobSpec, Spans};
 use muster_core::time::Span;
@@ -18,7 +18,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
-use crate::client::{CallError, Client, End};
+use crate::client::{CallError, Client};
 use crate::engine::{Engine, Launching};
 use crate::files::{FolderSaver, KeepError, Patience};
 use crate::gpus::Gpus;
@@ -330,7 +330,7 @@ async fn keep(
     exit: Exit,
     was_killed: bool,
 ) -> Exit {
-    let end = if exit.is_success() { End::Well } else { End::Badly };
+    let end = if exit.is_success() { AttemptEnd::Well } else { AttemptEnd::Badly };
     let kept = tokio::select! {
         kept = saver.finish(end, was_killed) => kept,
         () = files::killed(signals) => Err(KeepError::NoTime),

@@ -5,13 +5,12 @@ mod runs;
 mod services;
 mod trees;
 
-pub(crate) use environments::Environment;
-pub(crate) use trees::End;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_core::agent::{Desired, NodeUsage, Report};
+use muster_core::agent::{
+    AGENT_PATH, LogPart, LogReceived, NODE_HEADER, NodeUsage, Report, SyncAnswer, SyncRequest,
+};
 use muster_core::ids::Epoch;
 use muster_core::model::{JobSpec, SpecHash};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -19,7 +18,6 @@ use reqwest::{Response, StatusCode};
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use serde::{Deserialize, Serialize};
 
 use crate::{AgentConfig, AgentError};
 
@@ -51,38 +49,8 @@ pub(crate) enum CallError {
     OtherReport { asked: u64, answered: u64 },
 }
 
-#[derive(Serialize)]
-struct SyncRequest<'a> {
-    sequence: u64,
-    report: &'a Report,
-    wait_ms: u64,
-    /// The usage, if it was measured since the last report.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<NodeUsage>,
-}
-
-#[derive(Deserialize)]
-struct SyncAnswer {
-    sequence: u64,
-    #[serde(flatten)]
-    wanted: SyncReply,
-}
-
-/// The server's reply to a report.
-#[derive(Debug, Deserialize)]
-pub(crate) struct SyncReply {
-    pub(crate) desired: Desired,
-    /// The specifications of some of the assignments, by their hashes. The others are requested.
-    #[serde(default)]
-    pub(crate) specs: Specs,
-}
-
+/// The specifications of assignments, by their hashes.
 pub(crate) type Specs = BTreeMap<String, JobSpec>;
-
-#[derive(Deserialize)]
-struct LogAnswer {
-    next: u64,
-}
 
 /// Cheap to clone: all clones share one pool of connections.
 #[derive(Debug, Clone)]
@@ -104,7 +72,7 @@ impl Client {
             .connect_timeout(CONNECT_TIMEOUT)
             .build()
             .map_err(AgentError::Client)?;
-        let base = format!("{}/agent/v1", config.server.trim_end_matches('/'));
+        let base = format!("{}{AGENT_PATH}", config.server.trim_end_matches('/'));
         Ok(Client { http, base })
     }
 
@@ -113,9 +81,9 @@ impl Client {
         sequence: u64,
         report: Report,
         usage: Option<NodeUsage>,
-    ) -> Result<SyncReply, CallError> {
+    ) -> Result<SyncAnswer, CallError> {
         let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("this is a few seconds");
-        let request = SyncRequest { sequence, report: &report, wait_ms, usage };
+        let request = SyncRequest { sequence, report, wait_ms, usage };
         let response = self
             .http
             .post(format!("{}/sync", self.base))
@@ -127,7 +95,7 @@ impl Client {
         if answer.sequence != sequence {
             return Err(CallError::OtherReport { asked: sequence, answered: answer.sequence });
         }
-        Ok(answer.wanted)
+        Ok(answer)
     }
 
     pub(crate) async fn spec(&self, hash: &SpecHash) -> Result<JobSpec, CallError> {
@@ -145,18 +113,19 @@ impl Client {
         is_last: IsLast,
     ) -> Result<u64, CallError> {
         let last = match is_last {
-            IsLast::Yes => "&last=1",
-            IsLast::No => "",
+            IsLast::Yes => 1,
+            IsLast::No => 0,
         };
         let response = self
             .http
-            .post(format!("{}/logs/{epoch}?offset={offset}{last}", self.base))
+            .post(format!("{}/logs/{epoch}", self.base))
+            .query(&LogPart { offset, last })
             .timeout(LOG_TIMEOUT)
             .header(CONTENT_TYPE, "application/octet-stream")
             .body(piece)
             .send()
             .await?;
-        let answer: LogAnswer = parse(trees::explained(response).await?).await?;
+        let answer: LogReceived = parse(trees::explained(response).await?).await?;
         Ok(answer.next)
     }
 }
@@ -190,7 +159,7 @@ fn headers(config: &AgentConfig, secret: &str) -> Result<HeaderMap, AgentError> 
     authorization.set_sensitive(true);
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, authorization);
-    headers.insert("x-muster-node", value(&config.node)?);
+    headers.insert(NODE_HEADER, value(&config.node)?);
     Ok(headers)
 }
 

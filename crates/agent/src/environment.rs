@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::agent::Assignment;
+use muster_core::agent::{Assignment, EnvironmentAnswer};
 use muster_core::model::{JobEnvironment, JobSpec};
 use tokio::sync::watch;
 
 use crate::attempt::{Context, DEFAULT_PATH, open_log};
-use crate::client::{CallError, Environment};
+use crate::client::CallError;
 use crate::files::{Patience, note};
 use crate::log;
 
@@ -97,7 +97,7 @@ async fn build(
     say(context, assignment, environment.notes.iter().map(|text| &**text))?;
     let folder = context.environments.as_deref().ok_or(BringError::NotHere)?;
     let (name, notes) = match ask(context, assignment).await? {
-        Environment::Ready { folder, notes } => (folder, notes),
+        EnvironmentAnswer::Ready { folder, notes } => (folder, notes),
         // The owner of the job sees its log while it waits, and if the build fails.
         other => {
             let (over, is_over) = watch::channel(log::Stage::Running);
@@ -171,19 +171,19 @@ async fn wait(
     context: &Context,
     assignment: &Assignment,
     environment: &JobEnvironment,
-    mut seen: Environment,
+    mut seen: EnvironmentAnswer,
 ) -> Result<(String, Vec<String>), BringError> {
     let mut is_reported = false;
     loop {
         match seen {
-            Environment::Ready { folder, notes } => return Ok((folder, notes)),
-            Environment::Building if is_reported => {}
-            Environment::Building => {
+            EnvironmentAnswer::Ready { folder, notes } => return Ok((folder, notes)),
+            EnvironmentAnswer::Building { .. } if is_reported => {}
+            EnvironmentAnswer::Building { .. } => {
                 let text = format!("building environment {}", line(&environment.id));
                 say(context, assignment, [text.as_str()])?;
                 is_reported = true;
             }
-            Environment::Failed { message, said } => {
+            EnvironmentAnswer::Failed { message, said } => {
                 let from = said.len().saturating_sub(LINES_MAX);
                 let said: Vec<String> =
                     said[from..].iter().map(|one| format!("uv: {one}")).collect();
@@ -199,7 +199,7 @@ async fn wait(
     }
 }
 
-async fn ask(context: &Context, assignment: &Assignment) -> Result<Environment, BringError> {
+async fn ask(context: &Context, assignment: &Assignment) -> Result<EnvironmentAnswer, BringError> {
     let mut patience = Patience::default();
     loop {
         match context.client.environment(assignment.epoch).await {

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::agent::{AttemptPhase, Report};
+use muster_core::agent::{AttemptPhase, Report, SyncAnswer};
 use muster_core::time::Elapsed;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::backoff::Backoff;
-use crate::client::{CallError, Client, SYNC_WAIT, SyncReply};
+use crate::client::{CallError, Client, SYNC_WAIT};
 use crate::clock;
 use crate::meter::Meter;
 
@@ -29,7 +29,7 @@ const EARLY: Duration = Duration::from_secs(1);
 /// The most replaced reports. Requests beyond this number are aborted if the server does not reply to them.
 const REPLACED_MAX: usize = 4;
 
-type Call = Pin<Box<dyn Future<Output = Result<SyncReply, CallError>> + Send>>;
+type Call = Pin<Box<dyn Future<Output = Result<SyncAnswer, CallError>> + Send>>;
 
 pub(crate) struct Exchange {
     client: Client,
@@ -57,7 +57,7 @@ struct InFlight {
 }
 
 pub(crate) struct ReceivedReply {
-    pub(crate) wanted: SyncReply,
+    pub(crate) wanted: SyncAnswer,
     pub(crate) sequence: u64,
     pub(crate) sent_at: Elapsed,
 }
@@ -154,7 +154,7 @@ impl Exchange {
         }
     }
 
-    fn on_answer(&mut self, in_flight: InFlight, wanted: SyncReply) -> ReceivedReply {
+    fn on_answer(&mut self, in_flight: InFlight, wanted: SyncAnswer) -> ReceivedReply {
         if self.trouble.take().is_some() {
             tracing::info!("the server responds again");
         }

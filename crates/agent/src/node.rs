@@ -5,14 +5,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use muster_core::agent::{Action, Assignment, AttemptPhase, Machine, Record, Report};
+use muster_core::agent::{Action, Assignment, AttemptPhase, Machine, Record, Report, SyncAnswer};
 use muster_core::ids::Epoch;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::attempt::{self, AttemptSignal, Context, Event};
-use crate::client::{Specs, SyncReply};
+use crate::client::Specs;
 use crate::exchange::{Exchange, ReceivedReply};
 use crate::home::remove_tree;
 use crate::journal::Journal;
@@ -112,7 +112,7 @@ impl Node {
     fn take_in(&mut self, news: News) -> Result<(), AgentError> {
         match news {
             News::ReceivedReply(ReceivedReply { wanted, sequence, sent_at }) => {
-                let SyncReply { desired, specs } = wanted;
+                let SyncAnswer { desired, specs, .. } = wanted;
                 self.specs = specs;
                 let actions = self.machine.on_desired(&desired, sequence, sent_at, clock::now());
                 self.carry_out(actions)?;

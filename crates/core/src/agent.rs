@@ -4,11 +4,13 @@
 //! the server answers with what it should hold ([`Desired`]). A lost, repeated or late message does no harm, because
 //! the next one carries the whole state again.
 
+mod calls;
 mod machine;
 mod protocol;
 mod services;
 mod usage;
 
+pub use calls::*;
 pub use machine::*;
 pub use protocol::*;
 pub use services::*;

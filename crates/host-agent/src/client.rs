@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_core::agent::NODE_HEADER;
 use muster_providers::joined::protocol::{
     ANSWER_BYTES_MAX, BadBody, HostReport, JoinReply, JoinRequest, RELAY, SyncAnswer, SyncRequest,
     VERSION, one_line,
@@ -170,7 +171,7 @@ impl Tunnels {
         let Tunnels { client, card } = self;
         let call = client.http.get(format!("{}/relay", client.base));
         let call = call.header("x-muster-host", &card.name).bearer_auth(&card.key);
-        let call = call.header("x-muster-node", node);
+        let call = call.header(NODE_HEADER, node);
         let call = call.header(CONNECTION, "upgrade").header(UPGRADE, RELAY);
         let mut response = call.send().await?;
         match response.status() {

@@ -117,6 +117,25 @@ fn the_server_and_the_simulator_share_one_controller() {
     assert_eq!(files_with("sim", &calls), set(&["sim/src/replay/driver.rs"]));
 }
 
+/// Both ends use the types of `core::agent`, and those of `providers::joined::protocol` for host agents.
+#[test]
+fn the_messages_of_agents_are_defined_once() {
+    let ends = [
+        "agent/src/client",
+        "server/src/http/agent",
+        "host-agent/src/client",
+        "server/src/http/host",
+    ];
+    let mut found = BTreeSet::new();
+    for krate in ["agent", "server", "host-agent"] {
+        let lines = code_lines(krate).into_iter();
+        let lines = lines.filter(|(_, line)| line.contains("derive(") && line.contains("erialize"));
+        found.extend(lines.map(|(file, _)| file));
+    }
+    found.retain(|file| ends.iter().any(|end| file.starts_with(end)));
+    assert_eq!(found, set(&[]));
+}
+
 /// What is decided gets its time from `clock.rs`. The others compare it with the ages of files and certificates, or write
 /// it into the manifest of a backup.
 #[test]

@@ -2,34 +2,17 @@
 
 use std::time::Duration;
 
+use muster_core::agent::EnvironmentAnswer;
 use muster_core::ids::Epoch;
-use serde::Deserialize;
 
 use super::{CALL_TIMEOUT, CallError, Client, accepted, parse};
 
 /// How long the server may hold the request.
 const HELD_MAX: Duration = Duration::from_secs(20);
 
-#[derive(Debug, Deserialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
-pub(crate) enum Environment {
-    /// The environment is in the folder of environments, under this name.
-    Ready {
-        folder: String,
-        #[serde(default)]
-        notes: Vec<String>,
-    },
-    Building,
-    Failed {
-        message: String,
-        #[serde(default)]
-        said: Vec<String>,
-    },
-}
-
 impl Client {
     /// Returns the state of this attempt's environment. The server waits a while for it to be ready.
-    pub(crate) async fn environment(&self, epoch: Epoch) -> Result<Environment, CallError> {
+    pub(crate) async fn environment(&self, epoch: Epoch) -> Result<EnvironmentAnswer, CallError> {
         let url = format!("{}/environments/{epoch}", self.base);
         let response = self.http.get(url).timeout(HELD_MAX + CALL_TIMEOUT).send().await?;
         parse(accepted(response)?).await

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::time::Duration;
 
-use muster_core::agent::DataList;
+use muster_core::agent::{
+    AttemptEnd, DataList, DataQuery, FileForm, LeftTree, MissingFiles, TreePurpose,
+};
 use muster_core::ids::Epoch;
 use muster_core::model::{BlobId, TreeId};
 use muster_trees::{MANIFEST_BYTES_MAX, Packed};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use reqwest::{Body, Response, StatusCode};
-use serde::Deserialize;
 
 use super::{CALL_TIMEOUT, CallError, Client, accepted, parse};
 
@@ -18,23 +19,6 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(60);
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 /// The longest explanation of a refusal that is read.
 const WORDS_MAX: usize = 400;
-
-#[derive(Deserialize)]
-struct Left {
-    saved: Option<TreeId>,
-}
-
-#[derive(Deserialize)]
-struct Missing {
-    missing: Vec<BlobId>,
-}
-
-/// How the attempt ended whose last files these are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Well,
-    Badly,
-}
 
 impl Client {
     /// Lists the files of the code or of an input.
@@ -53,7 +37,8 @@ impl Client {
         bytes: u64,
     ) -> Result<Response, CallError> {
         let url = format!("{}/data/{epoch}/{what}/file", self.base);
-        let request = self.http.get(url).query(&[("path", path)]).timeout(patience(bytes));
+        let file = DataQuery { path: path.to_owned() };
+        let request = self.http.get(url).query(&file).timeout(patience(bytes));
         found(request.send().await?).await
     }
 
@@ -61,7 +46,7 @@ impl Client {
     pub(crate) async fn left(&self, epoch: Epoch) -> Result<Option<TreeId>, CallError> {
         let url = format!("{}/trees/{epoch}", self.base);
         let response = self.http.get(url).timeout(CALL_TIMEOUT).send().await?;
-        let left: Left = parse(explained(response).await?).await?;
+        let left: LeftTree = parse(explained(response).await?).await?;
         Ok(left.saved)
     }
 
@@ -99,16 +84,13 @@ impl Client {
         epoch: Epoch,
         tree: &TreeId,
         text: String,
-        end: Option<End>,
+        end: Option<AttemptEnd>,
     ) -> Result<Vec<BlobId>, CallError> {
-        let end = match end {
-            None => "",
-            Some(End::Well) => "?end=well",
-            Some(End::Badly) => "?end=badly",
-        };
-        let url = format!("{}/trees/{epoch}/{tree}{end}", self.base);
-        let request = self.http.put(url).timeout(FILE_TIMEOUT).header(CONTENT_TYPE, "text/plain");
-        let missing: Missing = parse(explained(request.body(text).send().await?).await?).await?;
+        let url = format!("{}/trees/{epoch}/{tree}", self.base);
+        let request = self.http.put(url).query(&TreePurpose { end }).timeout(FILE_TIMEOUT);
+        let request = request.header(CONTENT_TYPE, "text/plain");
+        let missing: MissingFiles =
+            parse(explained(request.body(text).send().await?).await?).await?;
         Ok(missing.missing)
     }
 
@@ -120,13 +102,14 @@ impl Client {
         file: Result<Packed, File>,
         bytes: u64,
     ) -> Result<(), CallError> {
-        let (query, sent, body) = match file {
-            Ok(packed) => ("?packed=true", packed.bytes, Body::wrap_stream(packed.pieces())),
-            Err(file) => ("", bytes, Body::wrap_stream(muster_trees::pieces(file, bytes))),
+        let (packed, sent, body) = match file {
+            Ok(packed) => (true, packed.bytes, Body::wrap_stream(packed.pieces())),
+            Err(file) => (false, bytes, Body::wrap_stream(muster_trees::pieces(file, bytes))),
         };
         let request = self
             .http
-            .put(format!("{}/blobs/{epoch}/{digest}{query}", self.base))
+            .put(format!("{}/blobs/{epoch}/{digest}", self.base))
+            .query(&FileForm { packed })
             .timeout(patience(bytes))
             .header(CONTENT_TYPE, "application/octet-stream")
             .header(CONTENT_LENGTH, sent)

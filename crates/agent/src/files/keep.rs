@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use muster_core::ErrorChain;
-use muster_core::agent::Signal;
+use muster_core::agent::{AttemptEnd, Signal};
 use muster_core::ids::Epoch;
 use muster_core::model::{BlobId, JobSpec, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER, OUTPUTS_FOLDER};
 use muster_trees::{
@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use super::watched::{LOOK_EVERY, Taking, Watched};
 use super::{Patience, is_in, note};
 use crate::attempt::AttemptSignal;
-use crate::client::{CallError, Client, End};
+use crate::client::{CallError, Client};
 use crate::mlflow;
 
 /// The folders that the owner of the job can read while it runs.
@@ -159,7 +159,11 @@ impl FolderSaver {
     }
 
     /// Saves everything that the job leaves after it has ended. If it had to be killed, there is not much time.
-    pub(crate) async fn finish(&mut self, end: End, was_killed: bool) -> Result<(), KeepError> {
+    pub(crate) async fn finish(
+        &mut self,
+        end: AttemptEnd,
+        was_killed: bool,
+    ) -> Result<(), KeepError> {
         if !was_killed {
             return self.keep_all(end).await;
         }
@@ -167,7 +171,7 @@ impl FolderSaver {
         kept.unwrap_or(Err(KeepError::NoTime))
     }
 
-    async fn keep_all(&mut self, end: End) -> Result<(), KeepError> {
+    async fn keep_all(&mut self, end: AttemptEnd) -> Result<(), KeepError> {
         let always = [OUTPUTS_FOLDER, LOGS_FOLDER, NAMED_OUTPUTS_FOLDER].map(Box::from);
         let below: Vec<Box<str>> = always.into_iter().chain(self.checkpoint.clone()).collect();
         let began = Instant::now();
@@ -201,7 +205,7 @@ impl FolderSaver {
         &mut self,
         below: &[Box<str>],
         taking: Taking,
-        end: Option<End>,
+        end: Option<AttemptEnd>,
     ) -> Result<Vec<Found>, KeepError> {
         let mut taken = self.take(below, taking).await?;
         let skipped = std::mem::take(&mut taken.skipped);
@@ -256,7 +260,7 @@ impl FolderSaver {
         &mut self,
         tree: &Tree,
         taken: &Snapshot,
-        end: Option<End>,
+        end: Option<AttemptEnd>,
     ) -> Result<(), KeepError> {
         let text = tree.to_text();
         let id = tree_of(text.as_bytes());

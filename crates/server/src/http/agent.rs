@@ -10,11 +10,12 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use muster_core::agent::{Desired, NodeUsage, Report};
+use muster_core::agent::{
+    Desired, LogPart, LogReceived, NODE_HEADER, Report, SyncAnswer, SyncRequest,
+};
 use muster_core::ids::Epoch;
 use muster_core::model::{JobSpec, SpecHash};
 use muster_core::{ErrorChain, Input, Reply};
-use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use super::listener;
@@ -31,23 +32,6 @@ const SUPERSEDED: (StatusCode, &str) = (StatusCode::CONFLICT, "this node has sen
 const SPECS_MAX: usize = 16;
 /// The maximum size of one piece of a log.
 pub const LOG_CHUNK_BYTES_MAX: usize = 256 << 10;
-
-#[derive(Deserialize)]
-pub struct SyncRequest {
-    sequence: u64,
-    report: Report,
-    wait_ms: u64,
-    #[serde(default)]
-    usage: Option<NodeUsage>,
-}
-
-#[derive(Serialize)]
-struct SyncAnswer {
-    sequence: u64,
-    desired: Desired,
-    /// The specifications of assignments that the node has not started, so that it does not have to request them.
-    specs: BTreeMap<String, JobSpec>,
-}
 
 /// Processes a report, and answers as soon as there is news for the node.
 pub async fn sync(
@@ -132,23 +116,10 @@ pub async fn spec(
     }
 }
 
-#[derive(Deserialize)]
-pub struct Offset {
-    offset: u64,
-    /// 1 for the last lines of a log whose remaining bytes are discarded.
-    #[serde(default)]
-    last: u8,
-}
-
-#[derive(Serialize)]
-struct Next {
-    next: u64,
-}
-
 pub async fn log(
     State(app): State<Arc<App>>,
     Path(epoch): Path<String>,
-    Query(Offset { offset, last }): Query<Offset>,
+    Query(LogPart { offset, last }): Query<LogPart>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
@@ -166,7 +137,7 @@ pub async fn log(
     let live = app.live.clone();
     let is_live = move || live.attempt(epoch).is_some();
     match app.logs.append(log, (offset, last == 1), body, is_live, reserve).await {
-        Ok(next) => Json(Next { next }).into_response(),
+        Ok(next) => Json(LogReceived { next }).into_response(),
         Err(AppendError::Over) => StatusCode::GONE.into_response(),
         Err(full) if full.is_full() => {
             (StatusCode::INSUFFICIENT_STORAGE, full.to_string()).into_response()
@@ -181,7 +152,7 @@ pub async fn log(
 /// The node that sends this request, if it proves its identity.
 pub fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let node = text("x-muster-node")?;
+    let node = text(NODE_HEADER)?;
     let secret = tokens::bearer(text(header::AUTHORIZATION.as_str())).ok()?;
     app.keyring.check_node_secret(node, secret).then(|| node.to_owned())
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
-use muster_core::agent::{DataFile, DataList};
+use muster_core::agent::{DataFile, DataList, DataQuery};
 use muster_core::limits::DATA_FILES_MAX;
 use muster_core::model::{DataLocation, JobInput, JobSpec, Source, check_path};
 use muster_store::storage::{Container, ListQuery, Listed, Span};
-use serde::Deserialize;
 
 use super::agent_trees::{Asking, asking};
 use super::blob;
@@ -21,11 +20,6 @@ const PAGE: usize = 5_000;
 const INPUT: &str = "inputs.";
 
 type Refused = (StatusCode, String);
-
-#[derive(Deserialize)]
-pub struct Of {
-    path: String,
-}
 
 pub async fn list(
     State(app): State<Arc<App>>,
@@ -41,7 +35,7 @@ pub async fn list(
 pub async fn file(
     State(app): State<Arc<App>>,
     Path((epoch, what)): Path<(String, String)>,
-    Query(Of { path }): Query<Of>,
+    Query(DataQuery { path }): Query<DataQuery>,
     headers: HeaderMap,
 ) -> Response {
     match opened(&app, &headers, &epoch, &what, &path).await {

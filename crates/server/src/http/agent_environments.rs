@@ -7,11 +7,11 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use muster_core::ErrorChain;
+use muster_core::agent::EnvironmentAnswer;
 use muster_core::ids::ClusterId;
 use muster_core::model::{HostName, Recipe};
 use muster_environments::store;
 use muster_providers::joined::protocol::EnvironmentState;
-use serde::Serialize;
 
 use super::{agent_trees, listener};
 use crate::app::App;
@@ -22,21 +22,11 @@ const HELD_MAX: Duration = Duration::from_secs(20);
 /// How often the state is checked. The reports of a joined host bring it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-#[derive(Serialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
-enum Environment {
-    Ready { folder: String, notes: Vec<String> },
-    Building { said: Vec<String> },
-    Failed { message: String, said: Vec<String> },
-}
-
-impl From<store::State> for Environment {
-    fn from(state: store::State) -> Environment {
-        match state {
-            store::State::Ready { folder, notes } => Environment::Ready { folder, notes },
-            store::State::Building { said } => Environment::Building { said },
-            store::State::Failed { message, said } => Environment::Failed { message, said },
-        }
+fn answer(state: store::State) -> EnvironmentAnswer {
+    match state {
+        store::State::Ready { folder, notes } => EnvironmentAnswer::Ready { folder, notes },
+        store::State::Building { said } => EnvironmentAnswer::Building { said },
+        store::State::Failed { message, said } => EnvironmentAnswer::Failed { message, said },
     }
 }
 
@@ -76,7 +66,7 @@ pub async fn environment(
         state = built => state,
         () = listener::stopped(&mut stopping) => store::State::Building { said: Vec::new() },
     };
-    Json(Environment::from(state)).into_response()
+    Json(answer(state)).into_response()
 }
 
 /// The state that the host reports, once it is no longer building or the time is up.

@@ -8,14 +8,13 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
+use muster_core::agent::{AttemptEnd, FileForm, LeftTree, MissingFiles, TreePurpose};
 use muster_core::ids::{Epoch, JobId, WorkspaceId};
 use muster_core::model::{BlobId, SavedTree, TreeId};
 use muster_core::{ErrorChain, Input, SaveRequest};
 use muster_trees::TREE_BYTES_MAX;
 use muster_wire::ArmError;
 use muster_wire::error::code;
-use muster_wire::trees::Missing;
-use serde::{Deserialize, Serialize};
 
 use super::trees::Form;
 use super::{agent, body, trees};
@@ -32,12 +31,6 @@ pub struct Asking {
     pub rank: usize,
     pub job: JobId,
     pub workspace: WorkspaceId,
-}
-
-#[derive(Serialize)]
-struct Left {
-    /// The file list that the same member uploaded last.
-    saved: Option<TreeId>,
 }
 
 pub fn asking(
@@ -79,7 +72,7 @@ pub async fn left(
     match app.readers.read(move |reader| reader.saved_trees(asking.job)).await {
         Ok(all) => {
             let own = |saved: &&SavedTree| saved.rank as usize == asking.rank;
-            Json(Left { saved: all.iter().find(own).map(|saved| saved.tree) }).into_response()
+            Json(LeftTree { saved: all.iter().find(own).map(|saved| saved.tree) }).into_response()
         }
         Err(error) => {
             tracing::error!(error = %ErrorChain(&error), "cannot look up the files that a job left");
@@ -131,17 +124,10 @@ pub async fn file(
     }
 }
 
-#[derive(Deserialize)]
-pub struct Sent {
-    /// Whether the file is sent as frames, without its holes.
-    #[serde(default)]
-    packed: bool,
-}
-
 pub async fn put_file(
     State(app): State<Arc<App>>,
     Path((epoch, digest)): Path<(String, String)>,
-    Query(Sent { packed }): Query<Sent>,
+    Query(FileForm { packed }): Query<FileForm>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
@@ -162,25 +148,11 @@ pub async fn put_file(
     }
 }
 
-/// How the attempt ended, if this is its last upload.
-#[derive(Deserialize)]
-pub struct Ended {
-    #[serde(default)]
-    end: Option<End>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum End {
-    Well,
-    Badly,
-}
-
 /// Returns the files of a list that are missing. If there are none, the list becomes the result of the attempt.
 pub async fn put_tree(
     State(app): State<Arc<App>>,
     Path((epoch, tree)): Path<(String, String)>,
-    Query(Ended { end }): Query<Ended>,
+    Query(TreePurpose { end }): Query<TreePurpose>,
     headers: HeaderMap,
     text: Bytes,
 ) -> Response {
@@ -200,7 +172,7 @@ pub async fn put_tree(
         Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };
     if !listed.missing.is_empty() {
-        return Json(Missing { missing: listed.missing }).into_response();
+        return Json(MissingFiles { missing: listed.missing }).into_response();
     }
     // All files are on disk, so the upload can be recorded.
     let request = SaveRequest {
@@ -209,14 +181,14 @@ pub async fn put_tree(
         tree,
         files: u32::try_from(listed.tree.files().len()).unwrap_or(u32::MAX),
         bytes: listed.tree.bytes(),
-        is_final: end == Some(End::Well),
+        is_final: end == Some(AttemptEnd::Well),
     };
     let (job, epoch, rank) = (asking.job, asking.epoch, asking.rank);
     let kept = Kept { job, epoch, rank, id: tree, tree: &listed.tree };
     match app.writer.submit(Input::SaveTree(Box::new(request))).await {
         // Only the holder of the live epoch gets here.
         Ok(Ok(_)) => match artifacts::publish(&app, &kept).await {
-            Ok(()) => Json(Missing { missing: Vec::new() }).into_response(),
+            Ok(()) => Json(MissingFiles { missing: Vec::new() }).into_response(),
             Err(error @ ArtifactError::Over) => {
                 (StatusCode::GONE, error.to_string()).into_response()
             }

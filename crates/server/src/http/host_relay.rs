@@ -10,6 +10,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::TokioIo;
+use muster_core::agent::NODE_HEADER;
 use muster_providers::joined::protocol::RELAY;
 use tokio::sync::mpsc;
 
@@ -38,7 +39,7 @@ pub async fn relay(
     };
     let roster = app.live.roster();
     let is_there = |node: &&str| roster.home_of(node).as_ref() == Some(&host.name);
-    let Some(node) = text(request.headers(), "x-muster-node").filter(is_there) else {
+    let Some(node) = text(request.headers(), NODE_HEADER).filter(is_there) else {
         return (StatusCode::FORBIDDEN, "this host has no node of that name").into_response();
     };
     if text(request.headers(), header::UPGRADE.as_str()) != Some(RELAY) {

@@ -10,6 +10,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use muster_core::agent::NODE_HEADER;
 use tracing::{Instrument as _, Level, error_span};
 
 use crate::app::App;
@@ -58,7 +59,7 @@ pub async fn record(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let ids = Ids::of(request.headers(), &id);
     let method = known(request.method());
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let node = request.headers().get("x-muster-node").and_then(|name| name.to_str().ok());
+    let node = request.headers().get(NODE_HEADER).and_then(|name| name.to_str().ok());
     let node = node.map(str::to_owned);
     let correlation_id = ids.correlation.to_str().unwrap_or("");
     let noted = Noted::new(correlation_id);

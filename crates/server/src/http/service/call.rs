@@ -18,7 +18,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use muster_core::ErrorChain;
-use muster_core::agent::ServiceReport;
+use muster_core::agent::{NODE_HEADER, ServiceReport};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::fence::{Mount, fence};
@@ -56,7 +56,7 @@ const OURS: [HeaderName; 7] = [
     header::EXPECT,
     HeaderName::from_static("forwarded"),
     HeaderName::from_static("x-real-ip"),
-    HeaderName::from_static("x-muster-node"),
+    HeaderName::from_static(NODE_HEADER),
 ];
 
 /// Connections to the services of one member of a job.
