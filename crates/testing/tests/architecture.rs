@@ -136,6 +136,12 @@ fn the_messages_of_agents_are_defined_once() {
     assert_eq!(found, set(&[]));
 }
 
+#[test]
+fn a_workspace_on_first_use_is_created_in_one_place() {
+    let created = files_with("server", &["Input::workspace("]);
+    assert_eq!(created, set(&["server/src/http/arm/first_use.rs"]));
+}
+
 /// What is decided gets its time from `clock.rs`. The others compare it with the ages of files and certificates, or write
 /// it into the manifest of a backup.
 #[test]

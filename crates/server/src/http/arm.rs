@@ -9,6 +9,7 @@ mod cloud;
 mod cluster;
 mod datastore;
 mod deployment;
+mod first_use;
 mod governance;
 mod history;
 mod host;
@@ -30,11 +31,9 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
-use muster_core::model::{
-    Action, Activity, ActivityOutcome, ActivityRequest, Caller, Scope, WorkspaceKey,
-};
+use muster_core::model::{Action, Activity, ActivityOutcome, ActivityRequest, Caller, Scope};
 use muster_core::time::Wall;
-use muster_core::{Input, InputResult, RefusalKind, Reply};
+use muster_core::{Input, Reply};
 use muster_wire::job::Dialect;
 use muster_wire::{ArmError, Query, Request, Route, activity};
 
@@ -329,23 +328,6 @@ fn check_content_type(headers: &HeaderMap, body: &Bytes) -> Result<(), ArmError>
 }
 
 impl Call {
-    /// Sends an input about a workspace to the writer. If workspaces are created on first use, a missing one is created
-    /// and the input is sent again.
-    async fn submit_in(&self, workspace: &WorkspaceKey, input: Input) -> Result<Reply, Failed> {
-        let first: InputResult = self.app.writer.submit(self.asked(input.clone())).await?;
-        match first {
-            Err(refused)
-                if refused.kind == RefusalKind::NotFound
-                    && &*refused.target == "workspace"
-                    && self.may_create_workspace(workspace) =>
-            {
-                self.create_workspace(workspace, &self.app.location).await?;
-                self.submit(input).await
-            }
-            other => Ok(other?),
-        }
-    }
-
     /// Sends an input to the writer on behalf of the caller.
     async fn submit(&self, input: Input) -> Result<Reply, Failed> {
         Ok(self.app.writer.submit(self.asked(input)).await??)
@@ -362,12 +344,6 @@ impl Call {
         }
     }
 
-    /// Whether this workspace is created when it is first used.
-    fn may_create_workspace(&self, key: &WorkspaceKey) -> bool {
-        self.app.workspaces == Workspaces::OnFirstUse
-            && self.may(Action::ManageWorkspaces, &Scope::workspace(key))
-    }
-
     fn may(&self, action: Action, scope: &Scope) -> bool {
         auth::may(&self.app, &self.caller, action, scope)
     }
@@ -375,27 +351,6 @@ impl Call {
     /// Refuses a region that does not exist.
     async fn check_region(&self, location: &str) -> Result<(), Failed> {
         Ok(self.app.writer.check_region(&self.caller, location).await??)
-    }
-
-    async fn create_workspace(&self, key: &WorkspaceKey, location: &str) -> Result<(), Failed> {
-        let route = Route::Workspace(key.clone());
-        let activity_request = ActivityRequest {
-            operation: activity::operation("PUT", &route).unwrap_or_default().into(),
-            resource: route.path().unwrap_or_default().into(),
-            scope: Scope::workspace(key),
-            correlation: self
-                .activity_request
-                .as_ref()
-                .map_or("".into(), |activity_request| activity_request.correlation.clone()),
-        };
-        let input = Box::new(Input::workspace(key.clone(), location, self.caller.clone()));
-        let asked = Input::Asked {
-            by: self.caller.clone(),
-            activity_request: Box::new(activity_request),
-            input,
-        };
-        self.app.writer.submit(asked).await??;
-        Ok(())
     }
 }
 

@@ -17,7 +17,8 @@ use muster_wire::blob::Right;
 use muster_wire::{ArmError, AssetRoute, Page, Route, cloud};
 pub use resolve::resolve;
 
-use super::datastore::{ensure, home, own_account, signed};
+use super::datastore::{ensure, own_account, signed};
+use super::first_use::home;
 use super::job_data::place_of;
 use super::{Call, Failed, paging, unexpected};
 use crate::http::respond::document;

@@ -13,7 +13,8 @@ use muster_wire::blob::{Right, Sas, SasScope};
 use muster_wire::datastore::{self, Collected, Own, Secrets};
 use muster_wire::{ArmError, Page, StorageRoute, cloud};
 
-use super::{Call, Failed, unexpected, workspace};
+use super::first_use::home;
+use super::{Call, Failed, unexpected};
 use crate::blobs::Removed;
 use crate::clock;
 use crate::http::respond::document;
@@ -46,19 +47,6 @@ pub fn own_account(call: &Call) -> String {
 
 fn own(account: &str) -> Own<'_> {
     Own { account, suffix: cloud::DOMAIN }
-}
-
-/// The workspace, which must exist or is created by this request.
-pub async fn home(call: &Call, key: &WorkspaceKey) -> Result<Workspace, Failed> {
-    let find = || call.app.readers.look_up(|reader| reader.workspace(key));
-    let found = match find()? {
-        None if call.may_create_workspace(key) => {
-            call.create_workspace(key, &call.app.location).await?;
-            find()?
-        }
-        found => found,
-    };
-    found.ok_or_else(|| workspace::no_such(key).into())
 }
 
 fn find(call: &Call, home: &Workspace, name: &str) -> Result<Option<Datastore>, Failed> {

@@ -12,7 +12,7 @@ use muster_wire::job::{
 };
 use muster_wire::{ArmError, HistoryRoute, Route};
 
-use super::datastore::home;
+use super::first_use::home;
 use super::job::{details, facts, find, patch};
 use super::{Call, Failed, paging};
 use crate::http::respond::document;

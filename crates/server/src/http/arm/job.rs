@@ -13,7 +13,7 @@ use muster_wire::asset::View;
 use muster_wire::job::{self, Family, JobFacts, JobResource, STUDIO, ServiceEntry, Waits};
 use muster_wire::{ArmError, Page, Route, notes};
 
-use super::datastore::home;
+use super::first_use::home;
 use super::job_data::Names;
 use super::{Call, Failed, cluster, paging, tree, unexpected};
 use crate::app::App;

@@ -10,6 +10,7 @@ use muster_core::model::{BlobId, TreeId, WorkspaceKey};
 use muster_wire::trees::Missing;
 use muster_wire::{ArmError, Route};
 
+use super::first_use::home;
 use super::{Call, Failed, workspace};
 use crate::app::App;
 use crate::http::respond::document;
@@ -22,13 +23,7 @@ const CODE_BYTES_MAX: u64 = 2 << 30;
 
 pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Response, Failed> {
     let id: TreeId = id.parse().map_err(|_| no_digest("id", &id))?;
-    let workspace = match workspace_id(&call.app, &key) {
-        Err(_) if call.may_create_workspace(&key) => {
-            call.create_workspace(&key, &call.app.location).await?;
-            workspace_id(&call.app, &key)?
-        }
-        found => found?,
-    };
+    let workspace = home(call, &key).await?.id;
     let (blobs, text) = (call.app.blobs.clone(), call.body.clone());
     blobs.measured(workspace).await.map_err(|failed| trees::refusal(&failed))?;
     let list = move || blobs.list(workspace, &id, &text, CODE_BYTES_MAX, Kind::Upload);

@@ -8,27 +8,15 @@ use muster_core::{Input, Reply};
 use muster_store::{LedgerBy, LedgerQuery};
 use muster_wire::{ArmError, Route, WorkspaceAction, cost, diagnosis, workspace};
 
+use super::first_use::home;
 use super::{Call, Failed, cluster, unexpected};
 use crate::clock;
 use crate::http::respond::{document, with_operation};
 use crate::readers::WorldReader;
 
 pub async fn get(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
-    let wanted = key.clone();
-    let read = move |reader: &mut WorldReader| {
-        let Some(workspace) = reader.workspace(&wanted)? else { return Ok(None) };
-        let by = reader.principal(workspace.created_by)?;
-        Ok(Some((workspace, by)))
-    };
-    let found = call.app.readers.read(read.clone()).await?;
-    let found = match found {
-        None if call.may_create_workspace(&key) => {
-            call.create_workspace(&key, &call.app.location).await?;
-            call.app.readers.read(read).await?
-        }
-        found => found,
-    };
-    let (found, by) = found.ok_or_else(|| no_such(&key))?;
+    let found = home(call, &key).await?;
+    let by = call.app.readers.look_up(|reader| reader.principal(found.created_by))?;
     let by = by.as_ref().map(|by| &*by.name);
     Ok(document(StatusCode::OK, &workspace::resource(&found, &call.app.base_url, by)))
 }

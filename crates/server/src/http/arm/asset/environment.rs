@@ -11,7 +11,7 @@ use muster_wire::asset::{self, Body, EnvironmentBody, View};
 use muster_wire::job::Resolve as _;
 use muster_wire::{ArmError, Page};
 
-use super::super::datastore::home;
+use super::super::first_use::home;
 use super::super::job_data::Names;
 use super::super::{Call, Failed};
 use crate::http::respond::document;
