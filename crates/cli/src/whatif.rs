@@ -247,7 +247,11 @@ fn refused(why: SettingError) -> Failure {
         // This is the only reason for which the core refuses a setting.
         SettingError::Refused(_) => "--size",
     };
-    Failure::refused(format!("{flag}: {}", printable(&why.to_string())))
+    let text = match &why {
+        SettingError::Refused(refused) => muster_wire::spelling::message(&refused.words()),
+        other => other.to_string(),
+    };
+    Failure::refused(format!("{flag}: {}", printable(&text)))
 }
 
 fn row(setting: &Setting, figures: &Figures) -> Row {

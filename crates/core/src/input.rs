@@ -13,6 +13,7 @@ use crate::model::{
     RemoteLogin, ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User,
     UserKind, Workspace, WorkspaceKey,
 };
+pub use crate::refusal::{RefusalKind, Refused};
 use crate::time::Span;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -506,63 +507,4 @@ pub enum Reply {
     },
     Desired(Box<Desired>),
     Noted,
-}
-
-/// Why a request was refused. Nothing was changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Refused {
-    pub kind: RefusalKind,
-    /// The field or resource at fault, in the client's spelling.
-    pub target: Box<str>,
-    /// What is wrong, the limit, the given value, and the remedy.
-    pub message: Box<str>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusalKind {
-    Invalid,
-    NotFound,
-    Conflict,
-    TooMany,
-    /// It would need more vCPUs than the quota has.
-    QuotaExceeded,
-    /// The maximum is reached, and waiting a moment does not help.
-    Full,
-    /// A lock forbids it.
-    Locked,
-}
-
-impl Refused {
-    pub fn invalid(target: &str, message: impl Into<String>) -> Refused {
-        Refused::new(RefusalKind::Invalid, target, message)
-    }
-
-    pub fn not_found(target: &str, message: impl Into<String>) -> Refused {
-        Refused::new(RefusalKind::NotFound, target, message)
-    }
-
-    pub fn conflict(target: &str, message: impl Into<String>) -> Refused {
-        Refused::new(RefusalKind::Conflict, target, message)
-    }
-
-    pub fn too_many(target: &str, message: impl Into<String>) -> Refused {
-        Refused::new(RefusalKind::TooMany, target, message)
-    }
-
-    pub fn quota(target: &str, message: impl Into<String>) -> Refused {
-        Refused::new(RefusalKind::QuotaExceeded, target, message)
-    }
-
-    pub fn full(target: &str, message: impl Into<String>) -> Refused {
-        Refused::new(RefusalKind::Full, target, message)
-    }
-
-    pub fn locked(target: &str, message: impl Into<String>) -> Refused {
-        Refused::new(RefusalKind::Locked, target, message)
-    }
-
-    fn new(kind: RefusalKind, target: &str, message: impl Into<String>) -> Refused {
-        Refused { kind, target: target.into(), message: message.into().into() }
-    }
 }

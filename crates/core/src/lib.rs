@@ -44,6 +44,7 @@ mod observations;
 pub mod orphans;
 pub mod planted;
 pub mod read_only;
+pub mod refusal;
 mod regions;
 mod requests;
 mod step;

@@ -29,6 +29,7 @@ use crate::limits;
 use crate::model::{
     Caller, Operation, OperationKind, OperationStatus, Principal, Scope, Workspace, WorkspaceKey,
 };
+use crate::refusal::{Rule, Target};
 use crate::step::Transaction;
 use crate::world::World;
 
@@ -138,12 +139,11 @@ fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_text(target: &str, text: Option<&str>, max: usize) -> Result<(), Refused> {
+fn check_text(target: impl Into<Target>, text: Option<&str>, max: usize) -> Result<(), Refused> {
     match text {
-        Some(text) if text.len() > max => Err(Refused::invalid(
-            target,
-            format!("{target} has {} bytes; at most {max} are allowed, so shorten it", text.len()),
-        )),
+        Some(text) if text.len() > max => {
+            Err(Refused::invalid(target, Rule::TooLong { bytes: text.len(), max }))
+        }
         Some(_) | None => Ok(()),
     }
 }

@@ -18,7 +18,7 @@ pub use cluster::why_cluster;
 pub use hosts::{HostClosed, HostsShort};
 pub use instance::InstanceWait;
 pub use job::why;
-pub use remedy::Remedy;
+pub use remedy::{Listing, Remedy};
 
 use crate::model::{ClusterName, FailureClass, Lock, QuotaName};
 use crate::read_only::{StoreTrouble, mib_up};

@@ -75,6 +75,30 @@ fn core_depends_on_nothing_that_could_do_io() {
     assert_eq!(dependencies()["core"], set(&["serde", "thiserror"]));
 }
 
+/// Names in Rust are never in lower camel case, so such a word is a name of Azure's in a text.
+#[test]
+fn core_spells_neither_azures_properties_nor_commands() {
+    // A unit, a part of every resource id, a key of data, and families of VM sizes.
+    let known = ["vCPUs", "resourceGroups", "logDir"];
+    let is_azures = |word: &&str| {
+        word.starts_with(|c: char| c.is_ascii_lowercase())
+            && word.contains(|c: char| c.is_ascii_uppercase())
+            && !word.contains('_')
+            && !known.contains(word)
+            && !word.ends_with("Family")
+    };
+    let found: Vec<String> = code_lines("core")
+        .into_iter()
+        .filter_map(|(file, line)| {
+            let names_command = line.contains("`muster ") || line.contains(": muster ");
+            let mut words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let is_found = names_command || words.find(is_azures).is_some();
+            is_found.then(|| format!("{file}: {}", line.trim()))
+        })
+        .collect();
+    assert_eq!(found, [""; 0], "use a field or a remedy of core/src/refusal.rs instead");
+}
+
 #[test]
 fn only_the_store_knows_sql() {
     let all = dependencies();

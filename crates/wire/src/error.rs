@@ -7,6 +7,7 @@ use muster_core::{RefusalKind, Refused};
 use serde::{Deserialize, Serialize};
 
 use crate::path::PathError;
+use crate::spelling::{self, MessagePart};
 use crate::unserved::Unserved;
 
 /// The codes that clients may rely on.
@@ -68,6 +69,9 @@ pub struct ErrorDetail {
     pub target: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<ErrorDetail>,
+    /// The message in parts, if it names fields and the client spells them in its own way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<MessagePart>,
 }
 
 /// The form in which errors are sent. azureml-core cannot print an error without `details`.
@@ -83,6 +87,8 @@ struct SentDetail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<&'a str>,
     details: &'a [ErrorDetail],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    parts: &'a [MessagePart],
 }
 
 impl ErrorDetail {
@@ -110,10 +116,26 @@ impl ArmError {
         self
     }
 
-    /// The body that is sent to a client.
+    /// The same for a property, whose path may begin the message.
+    fn at_property(mut self, path: &str) -> ArmError {
+        let error = &mut self.body.error;
+        if let Some(rest) = error.message.strip_prefix(path).filter(|_| !path.is_empty()) {
+            let field = MessagePart::Field { field: path.to_owned() };
+            error.parts = vec![field, MessagePart::Text(rest.to_owned())];
+        }
+        self.at(path)
+    }
+
+    /// The body that is sent to Azure's clients.
     pub fn sent(&self) -> Sent<'_> {
-        let ErrorDetail { code, message, target, details } = &self.body.error;
-        Sent { error: SentDetail { code, message, target: target.as_deref(), details } }
+        let ErrorDetail { code, message, target, details, parts: _ } = &self.body.error;
+        Sent { error: SentDetail { code, message, target: target.as_deref(), details, parts: &[] } }
+    }
+
+    /// The body that is sent to clients that ask for parts with [`spelling::PARTS_HEADER`].
+    pub fn sent_in_parts(&self) -> Sent<'_> {
+        let Sent { error } = self.sent();
+        Sent { error: SentDetail { parts: &self.body.error.parts, ..error } }
     }
 
     pub fn to_json(&self) -> String {
@@ -140,12 +162,12 @@ impl ArmError {
 
     /// 400: the property at the JSON path `target` is wrong.
     pub fn invalid_property(target: &str, message: impl Into<String>) -> ArmError {
-        ArmError::new(400, code::INVALID_PROPERTY_VALUE, message).at(target)
+        ArmError::new(400, code::INVALID_PROPERTY_VALUE, message).at_property(target)
     }
 
     /// 400: the property at the JSON path `target` is not supported in this version.
     pub fn not_supported(target: &str, message: impl Into<String>) -> ArmError {
-        ArmError::new(400, code::NOT_SUPPORTED, message).at(target)
+        ArmError::new(400, code::NOT_SUPPORTED, message).at_property(target)
     }
 
     /// 400: the part of a template at `target` cannot be deployed.
@@ -302,7 +324,10 @@ impl From<&Refused> for ArmError {
             RefusalKind::Full => (403, code::QUOTA_EXCEEDED),
             RefusalKind::Locked => (409, code::SCOPE_LOCKED),
         };
-        let error = ArmError::new(status, code, &*refused.message).at(&refused.target);
+        let words = refused.words();
+        let mut error = ArmError::new(status, code, spelling::message(&words))
+            .at(&spelling::target(&refused.target));
+        error.body.error.parts = spelling::parts(&words);
         match refused.kind {
             RefusalKind::TooMany => {
                 error.with_header("Retry-After", TOO_MANY_RETRY_AFTER_S.to_string())
@@ -347,7 +372,7 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_words_and_gets_a_status() {
         let cases = [
-            (Refused::invalid("vmSize", "bad"), 400, "InvalidPropertyValue", None),
+            (Refused::invalid("name", "bad"), 400, "InvalidPropertyValue", None),
             (Refused::not_found("name", "gone"), 404, "ResourceNotFound", None),
             (Refused::conflict("name", "taken"), 409, "Conflict", None),
             (Refused::too_many("name", "full"), 429, "TooManyRequests", Some("30")),
@@ -357,8 +382,8 @@ mod tests {
             let error = ArmError::from(&refused);
             assert_eq!(error.status, status);
             assert_eq!(error.code(), code);
-            assert_eq!(error.target(), Some(&*refused.target));
-            assert_eq!(error.body.error.message, *refused.message);
+            assert_eq!(error.target(), Some("name"));
+            assert_eq!(error.body.error.message, refused.to_string());
             assert_eq!(error.header("Retry-After"), retry_after);
         }
     }

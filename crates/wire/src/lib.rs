@@ -46,6 +46,7 @@ pub mod path;
 pub mod post_mortem;
 pub mod quota;
 pub mod resources;
+pub mod spelling;
 mod system_data;
 pub mod timestamp;
 pub mod trees;

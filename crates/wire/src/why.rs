@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::JobFacts;
 use crate::notes::NOTE;
+use crate::spelling;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyDocument {
@@ -43,19 +44,15 @@ pub struct WhyReason {
 
 impl WhyReason {
     fn new(reason: &Reason) -> WhyReason {
-        let command = reason.remedy().to_string();
-        let text = reason.to_string();
-        // The message ends with the command, which has a field of its own here.
-        let message = text.strip_suffix(&command).and_then(|text| text.strip_suffix(": "));
         let figures = reason.figures();
         WhyReason {
             code: reason.code().to_owned(),
             class: reason.class().map(|class| class.as_str().to_owned()),
-            message: message.unwrap_or(&text).to_owned(),
+            message: reason.to_string(),
             limit: figures.limit.into(),
             value: figures.value,
             needed: figures.needed,
-            command,
+            command: spelling::command(&reason.remedy()),
             ask: None,
         }
     }

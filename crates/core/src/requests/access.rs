@@ -11,8 +11,10 @@ use crate::model::{
     Cluster, ClusterPhase, KeyDigest, RoleAssignment, Scope, User, UserKey, UserKind,
     check_path_name,
 };
+use crate::refusal::{Field, words};
 use crate::step::Transaction;
 use crate::time::Wall;
+use crate::why::{Listing, Remedy};
 
 pub(crate) fn change(tx: &mut Transaction<'_>, request: &AccessRequest) -> InputResult {
     match request {
@@ -133,11 +135,12 @@ fn assign(tx: &mut Transaction<'_>, wanted: &RoleAssignment) -> InputResult {
     let directory = tx.world.directory();
     if directory.user_by_object_id(&wanted.object_id).is_none() {
         return Err(Refused::invalid(
-            "principalId",
-            format!(
-                "no user has the ID '{}'; `muster user list` shows all users",
-                shorten(&wanted.object_id)
-            ),
+            Field::RolePrincipal,
+            words![
+                format!("no user has the ID '{}'; `", shorten(&wanted.object_id)),
+                Remedy::List(Listing::Users),
+                "` shows all users"
+            ],
         ));
     }
     let is_same = |other: &RoleAssignment| {
@@ -164,7 +167,7 @@ fn assign(tx: &mut Transaction<'_>, wanted: &RoleAssignment) -> InputResult {
     }
     if let Some(other) = directory.roles().find(|other| is_same(other)) {
         return Err(Refused::conflict(
-            "roleDefinitionId",
+            Field::RoleDefinition,
             format!(
                 "the user already has this role at this scope, through the role assignment '{}'",
                 other.name
@@ -216,7 +219,11 @@ fn find_user<'t>(tx: &'t Transaction<'_>, name: &str) -> Result<&'t Arc<User>, R
     tx.world.directory().user(name).ok_or_else(|| {
         Refused::not_found(
             "name",
-            format!("there is no user '{}'; `muster user list` shows all users", shorten(name)),
+            words![
+                format!("there is no user '{}'; `", shorten(name)),
+                Remedy::List(Listing::Users),
+                "` shows all users"
+            ],
         )
     })
 }

@@ -8,6 +8,7 @@ use crate::limits;
 use crate::model::{
     Asset, AssetContainer, AssetKind, AssetSpec, ContainerSpec, Scope, check_path_name,
 };
+use crate::refusal::Field;
 use crate::step::Transaction;
 
 pub(crate) fn change(tx: &mut Transaction<'_>, request: &AssetRequest) -> InputResult {
@@ -297,6 +298,6 @@ fn check_written(
     properties: Option<&str>,
 ) -> Result<(), Refused> {
     check_tags(tags)?;
-    check_text("properties.description", description, limits::DESCRIPTION_BYTES_MAX)?;
-    check_text("properties.properties", properties, limits::ASSET_PROPERTIES_BYTES_MAX)
+    check_text(Field::AssetDescription, description, limits::DESCRIPTION_BYTES_MAX)?;
+    check_text(Field::AssetProperties, properties, limits::ASSET_PROPERTIES_BYTES_MAX)
 }

@@ -17,6 +17,7 @@ use crate::model::{
     Backoff, Caller, Capacity, Cluster, ClusterEvent, ClusterName, ClusterPhase, ClusterSpec,
     ComputeKind, LastOperation, OperationKind, Progress, QuotaName, QuotaScope, Rest, WorkspaceKey,
 };
+use crate::refusal::{ClusterProperty, Field, JobField, QuotaTooSmall, words};
 use crate::step::Transaction;
 use crate::world::QuotaShort;
 
@@ -234,20 +235,22 @@ pub(super) fn check_reservation(
     };
     let QuotaShort { name, limit, taken } = short;
     let needed = taken + vcpus;
-    let (target, remedy) = match spec.kind {
-        ComputeKind::Cluster => ("maxNodeCount", "lower maxNodeCount"),
-        ComputeKind::Instance => ("vmSize", "choose a smaller vmSize"),
-        ComputeKind::Serverless => ("instanceCount", "lower instanceCount"),
+    let (target, advice): (Field, &str) = match spec.kind {
+        ComputeKind::Cluster => (ClusterProperty::NodesMax.into(), "lower "),
+        ComputeKind::Instance => (ClusterProperty::VmSize.into(), "choose a smaller "),
+        ComputeKind::Serverless => (JobField::Nodes.into(), "lower "),
     };
-    Err(Refused::quota(
-        target,
-        format!(
-            "{} nodes of {} vCPUs do not fit into the quota {name} of region '{}': its limit is {limit} \
-             vCPUs, {taken} are reserved, {needed} would be needed; {remedy}, or raise the \
-             limit: muster quota update --location {} --name '{name}' --limit {needed}",
-            spec.scale.nodes_max, node.vcpus, spec.location, spec.location
-        ),
-    ))
+    let rule = QuotaTooSmall {
+        nodes: spec.scale.nodes_max,
+        vcpus_per_node: node.vcpus,
+        quota: name,
+        location: spec.location.clone(),
+        limit,
+        reserved: Some(taken),
+        needed,
+        advice: words![advice, target],
+    };
+    Err(Refused::quota(target, rule))
 }
 
 /// Refuses a retired size for a new cluster. Existing clusters may keep it.
@@ -260,7 +263,7 @@ pub(super) fn check_size_is_offered(
         return Ok(());
     }
     Err(Refused::invalid(
-        "vmSize",
+        ClusterProperty::VmSize,
         format!(
             "the VM size '{}' is retired; create the cluster with another size, for example {}",
             spec.vm_size, DEFAULT_VM_SIZE

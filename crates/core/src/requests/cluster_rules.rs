@@ -10,6 +10,7 @@ use crate::limits;
 use crate::model::{
     AdminAccount, ClusterSpec, ComputeKind, OsType, RemoteLogin, ScaleSettings, Tier,
 };
+use crate::refusal::{ClusterProperty, ClusterRule, Field, FixedValue, Rule, Target};
 use crate::requests::cluster::DEFAULT_VM_SIZE;
 use crate::world::World;
 
@@ -82,170 +83,141 @@ pub(super) fn check_only_changeable(
     wanted: &ClusterPatch,
 ) -> Result<(), Refused> {
     let mut changes = fixed_changes(old, wanted);
-    changes.extend(flag("disableLocalAuth", old.disable_local_auth, wanted.disable_local_auth));
+    let property = ClusterProperty::DisableLocalAuth;
+    changes.extend(flag(property, old.disable_local_auth, wanted.disable_local_auth));
     // Passwords are stored salted, so it is not possible to tell whether this one differs.
     if let Some(admin) = &wanted.admin
         && admin.password_digest.is_some()
     {
         let new = "the same user with a password";
-        changes.push(Fixed::new("userAccountCredentials", &admin.user_name, new));
+        changes.push(fixed(ClusterProperty::Admin, &admin.user_name, new));
     }
     if let Some(bag) = &wanted.property_bag {
         // Clients that pass a bag on may change its white space, and a missing bag is shown as an empty one.
         let bare = |text: &str| text.split_whitespace().collect::<String>();
         let kept = old.property_bag.as_deref().unwrap_or("{}");
         if bare(kept) != bare(bag) {
-            changes.push(Fixed::new("propertyBag", kept, bag));
+            changes.push(fixed(ClusterProperty::PropertyBag, kept, bag));
         }
     }
     refuse_fixed(changes)
 }
 
-/// A request to change a value that cannot be changed.
-struct Fixed {
-    target: &'static str,
-    old: String,
-    new: String,
+fn fixed(property: ClusterProperty, old: &str, new: &str) -> FixedValue {
+    FixedValue { property, old: shorten(old).into(), new: shorten(new).into() }
 }
 
-impl Fixed {
-    fn new(target: &'static str, old: &str, new: &str) -> Fixed {
-        Fixed { target, old: shorten(old), new: shorten(new) }
-    }
-
-    /// For values whose names here are the same as Azure's.
-    fn word(target: &'static str, old: impl Debug, new: impl Debug) -> Fixed {
-        Fixed { target, old: format!("{old:?}"), new: format!("{new:?}") }
-    }
+/// For values whose names here are the same as Azure's.
+fn fixed_word(property: ClusterProperty, old: impl Debug, new: impl Debug) -> FixedValue {
+    fixed(property, &format!("{old:?}"), &format!("{new:?}"))
 }
 
-fn fixed_changes(old: &ClusterSpec, wanted: &ClusterPatch) -> Vec<Fixed> {
-    let text = |target, old: Option<&str>, new: Option<&str>| {
+fn fixed_changes(old: &ClusterSpec, wanted: &ClusterPatch) -> Vec<FixedValue> {
+    use ClusterProperty as P;
+    let text = |property, old: Option<&str>, new: Option<&str>| {
         let new = new?;
         let is_same = old.is_some_and(|old| old.eq_ignore_ascii_case(new));
-        (!is_same).then(|| Fixed::new(target, old.unwrap_or("none"), new))
+        (!is_same).then(|| fixed(property, old.unwrap_or("none"), new))
     };
     let tier = wanted.tier.filter(|tier| *tier != old.tier);
     let os_type = wanted.os_type.filter(|os_type| *os_type != old.os_type);
     let image = wanted.virtual_machine_image.as_deref();
     let kind = wanted.kind.filter(|kind| *kind != old.kind);
     let changes = [
-        kind.map(|kind| Fixed::word("computeType", old.kind, kind)),
-        flag("releaseQuotaOnStop", old.releases_quota_on_stop, wanted.releases_quota_on_stop),
-        text("vmSize", Some(&old.vm_size), wanted.vm_size.as_deref()),
-        text("location", Some(&old.location), wanted.location.as_deref()),
-        tier.map(|tier| Fixed::word("vmPriority", old.tier, tier)),
-        os_type.map(|os_type| Fixed::word("osType", old.os_type, os_type)),
-        text("virtualMachineImage", old.virtual_machine_image.as_deref(), image),
-        flag("isolatedNetwork", old.isolated_network, wanted.isolated_network),
-        text("subnet", old.subnet.as_deref(), wanted.subnet.as_deref()),
+        kind.map(|kind| fixed_word(P::Kind, old.kind, kind)),
+        flag(P::ReleasesQuotaOnStop, old.releases_quota_on_stop, wanted.releases_quota_on_stop),
+        text(P::VmSize, Some(&old.vm_size), wanted.vm_size.as_deref()),
+        text(P::Location, Some(&old.location), wanted.location.as_deref()),
+        tier.map(|tier| fixed_word(P::Tier, old.tier, tier)),
+        os_type.map(|os_type| fixed_word(P::OsType, old.os_type, os_type)),
+        text(P::VirtualMachineImage, old.virtual_machine_image.as_deref(), image),
+        flag(P::IsolatedNetwork, old.isolated_network, wanted.isolated_network),
+        text(P::Subnet, old.subnet.as_deref(), wanted.subnet.as_deref()),
         wanted.admin.as_ref().and_then(|admin| changed_admin(old.admin.as_ref(), admin)),
         wanted.remote_login.and_then(|login| changed_login(old.remote_login, login)),
-        flag("enableNodePublicIp", old.enable_node_public_ip, wanted.enable_node_public_ip),
+        flag(P::EnableNodePublicIp, old.enable_node_public_ip, wanted.enable_node_public_ip),
     ];
     changes.into_iter().flatten().collect()
 }
 
-fn flag(target: &'static str, old: bool, new: Option<bool>) -> Option<Fixed> {
+fn flag(property: ClusterProperty, old: bool, new: Option<bool>) -> Option<FixedValue> {
     let new = new.filter(|new| *new != old)?;
-    Some(Fixed::word(target, old, new))
+    Some(fixed_word(property, old, new))
 }
 
 /// Clients turn NotSpecified into one of the other values when they send back what they read, and leave it unspecified
 /// if their user does. Only a change from Enabled to Disabled or back is a real request.
-fn changed_login(old: RemoteLogin, new: RemoteLogin) -> Option<Fixed> {
+fn changed_login(old: RemoteLogin, new: RemoteLogin) -> Option<FixedValue> {
     let says_something = |login| login != RemoteLogin::NotSpecified;
     (old != new && says_something(old) && says_something(new))
-        .then(|| Fixed::word("remoteLoginPortPublicAccess", old, new))
+        .then(|| fixed_word(ClusterProperty::RemoteLogin, old, new))
 }
 
-fn changed_admin(old: Option<&AdminAccount>, new: &AdminAccount) -> Option<Fixed> {
-    let target = "userAccountCredentials";
-    let Some(old) = old else { return Some(Fixed::new(target, "none", &new.user_name)) };
+fn changed_admin(old: Option<&AdminAccount>, new: &AdminAccount) -> Option<FixedValue> {
+    let property = ClusterProperty::Admin;
+    let Some(old) = old else { return Some(fixed(property, "none", &new.user_name)) };
     let key_differs = new.ssh_public_key.is_some() && new.ssh_public_key != old.ssh_public_key;
     if old.user_name != new.user_name {
-        return Some(Fixed::new(target, &old.user_name, &new.user_name));
+        return Some(fixed(property, &old.user_name, &new.user_name));
     }
-    key_differs.then(|| Fixed::new(target, &old.user_name, "the same user with another key"))
+    key_differs.then(|| fixed(property, &old.user_name, "the same user with another key"))
 }
 
 /// Names every such value, so that the request can be corrected at once.
-fn refuse_fixed(changes: Vec<Fixed>) -> Result<(), Refused> {
+fn refuse_fixed(changes: Vec<FixedValue>) -> Result<(), Refused> {
     let Some(first) = changes.first() else { return Ok(()) };
-    let each = |Fixed { target, old, new }: &Fixed| {
-        format!("{target} cannot be changed after creation: it is '{old}', not '{new}'")
-    };
-    let all: Vec<String> = changes.iter().map(each).collect();
-    let remedy = "leave it out, or delete the cluster and create it again";
-    Err(Refused::invalid(first.target, format!("{}; {remedy}", all.join("; "))))
+    Err(Refused::invalid(first.property, ClusterRule::Fixed(changes)))
 }
 
 pub(super) fn check_spec(world: &World, spec: &ClusterSpec) -> Result<(), Refused> {
     check_scale(&spec.scale)?;
     check_size(world, spec)?;
     check_tags(&spec.tags)?;
-    check_text("location", Some(&spec.location), limits::LOCATION_BYTES_MAX)?;
-    check_text("description", spec.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
-    check_text("subnet", spec.subnet.as_deref(), RESOURCE_ID_BYTES_MAX)?;
-    check_text(
-        "virtualMachineImage",
-        spec.virtual_machine_image.as_deref(),
-        RESOURCE_ID_BYTES_MAX,
-    )?;
-    check_text("propertyBag", spec.property_bag.as_deref(), PROPERTY_BAG_BYTES_MAX)?;
+    use ClusterProperty as P;
+    check_text(P::Location, Some(&spec.location), limits::LOCATION_BYTES_MAX)?;
+    check_text(P::Description, spec.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
+    check_text(P::Subnet, spec.subnet.as_deref(), RESOURCE_ID_BYTES_MAX)?;
+    let image = spec.virtual_machine_image.as_deref();
+    check_text(P::VirtualMachineImage, image, RESOURCE_ID_BYTES_MAX)?;
+    check_text(P::PropertyBag, spec.property_bag.as_deref(), PROPERTY_BAG_BYTES_MAX)?;
     if spec.location.is_empty() {
-        return Err(Refused::invalid(
-            "location",
-            "location is empty; name a region such as eastus",
-        ));
+        let advice = "name a region such as eastus";
+        return Err(Refused::invalid(P::Location, Rule::Empty { advice }));
     }
     if spec.os_type == OsType::Windows {
-        return Err(Refused::invalid(
-            "osType",
-            "osType 'Windows' is not supported: nodes run Linux; use 'Linux'",
-        ));
+        return Err(Refused::invalid(P::OsType, ClusterRule::NotLinux));
     }
     check_people(spec)
 }
 
 fn check_scale(scale: &ScaleSettings) -> Result<(), Refused> {
     if scale.nodes_max > limits::CLUSTER_NODES_MAX {
-        return Err(Refused::invalid(
-            "maxNodeCount",
-            format!(
-                "maxNodeCount is {}; a cluster has at most {} nodes, so lower it",
-                scale.nodes_max,
-                limits::CLUSTER_NODES_MAX
-            ),
-        ));
+        let (nodes, max) = (scale.nodes_max, limits::CLUSTER_NODES_MAX);
+        let rule = ClusterRule::TooManyNodes { nodes, max };
+        return Err(Refused::invalid(ClusterProperty::NodesMax, rule));
     }
     if scale.nodes_min > scale.nodes_max {
-        return Err(Refused::invalid(
-            "minNodeCount",
-            format!(
-                "minNodeCount is {}, more than maxNodeCount, which is {}; lower one or raise the other",
-                scale.nodes_min, scale.nodes_max
-            ),
-        ));
+        let (min, max) = (scale.nodes_min, scale.nodes_max);
+        let rule = ClusterRule::MinimumAboveMaximum { min, max };
+        return Err(Refused::invalid(ClusterProperty::NodesMin, rule));
     }
     if scale.idle_time > limits::IDLE_TIME_MAX {
-        return Err(Refused::invalid(
-            "nodeIdleTimeBeforeScaleDown",
-            format!(
-                "nodeIdleTimeBeforeScaleDown is {} s; at most {} s are allowed, so shorten it",
-                scale.idle_time.as_seconds(),
-                limits::IDLE_TIME_MAX.as_seconds()
-            ),
-        ));
+        let (seconds, max) = (scale.idle_time.as_seconds(), limits::IDLE_TIME_MAX.as_seconds());
+        let rule = ClusterRule::IdleTooLong { seconds, max };
+        return Err(Refused::invalid(ClusterProperty::IdleTime, rule));
     }
     Ok(())
 }
 
 fn check_size(world: &World, spec: &ClusterSpec) -> Result<(), Refused> {
-    check_known_size(world, "vmSize", &spec.vm_size)
+    check_known_size(world, ClusterProperty::VmSize, &spec.vm_size)
 }
 
-pub(super) fn check_known_size(world: &World, target: &str, vm_size: &str) -> Result<(), Refused> {
+pub(super) fn check_known_size(
+    world: &World,
+    target: impl Into<Target>,
+    vm_size: &str,
+) -> Result<(), Refused> {
     if world.catalogue.get(vm_size).is_some() {
         return Ok(());
     }
@@ -266,21 +238,15 @@ fn check_people(spec: &ClusterSpec) -> Result<(), Refused> {
             && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
         if !fits {
-            return Err(Refused::invalid(
-                "adminUserName",
-                format!(
-                    "adminUserName {:?} is not a valid Linux user name; use 1 to 32 letters, digits, '_' or \
-                     '-', starting with a lower-case letter",
-                    shorten(name)
-                ),
-            ));
+            let rule = ClusterRule::NotAUserName { name: shorten(name).into() };
+            return Err(Refused::invalid(Field::AdminUserName, rule));
         }
-        check_text("adminUserSshPublicKey", admin.ssh_public_key.as_deref(), 16_384)?;
+        check_text(Field::AdminSshKey, admin.ssh_public_key.as_deref(), 16_384)?;
     }
     if let Some(identity) = &spec.identity {
         if identity.user_assigned.len() > IDENTITIES_MAX {
             return Err(Refused::invalid(
-                "identity",
+                ClusterProperty::Identity,
                 format!(
                     "there are {} user-assigned identities; at most {IDENTITIES_MAX} are allowed",
                     identity.user_assigned.len()
@@ -288,7 +254,7 @@ fn check_people(spec: &ClusterSpec) -> Result<(), Refused> {
             ));
         }
         for id in &identity.user_assigned {
-            check_text("identity", Some(id), RESOURCE_ID_BYTES_MAX)?;
+            check_text(ClusterProperty::Identity, Some(id), RESOURCE_ID_BYTES_MAX)?;
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use crate::limits;
 use crate::model::{
     ARTIFACT_DATASTORE, Caller, DEFAULT_DATASTORE, Datastore, DatastoreSpec, Scope, WorkspaceKey,
 };
+use crate::refusal::Field;
 use crate::step::Transaction;
 
 pub(crate) fn put(
@@ -20,7 +21,7 @@ pub(crate) fn put(
     check_tags(&wanted.tags)?;
     check_tags(&wanted.properties)?;
     let description = wanted.description.as_deref();
-    check_text("properties.description", description, limits::DESCRIPTION_BYTES_MAX)?;
+    check_text(Field::AssetDescription, description, limits::DESCRIPTION_BYTES_MAX)?;
     let workspace = workspace_to_change(tx, key, ("datastore", name, "changed"))?;
     let datastore = Box::new(Datastore {
         workspace,

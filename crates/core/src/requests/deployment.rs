@@ -9,6 +9,7 @@ use crate::input::{
 };
 use crate::limits;
 use crate::model::{ActivityOutcome, Caller, Deployed, Deployment, Scope, check_path_name};
+use crate::refusal::{Rule, words};
 use crate::step::Transaction;
 
 /// Tries everything on a sketch of World first. A request that is refused there is refused before anything was created.
@@ -70,8 +71,9 @@ fn make(tx: &mut Transaction<'_>, step: &DeployStep, by: &Caller) -> Result<Depl
         }
         Ok(other) => unreachable!("a workspace or a compute was asked for, not {other:?}"),
         Err(refused) => {
-            let message = format!("{}: {}", step.activity_request.resource, refused.message);
-            return Err(Refused { message: message.into(), ..refused });
+            let place = words![format!("{}: ", step.activity_request.resource)];
+            let rule = Rule::Said(place.then(refused.words()));
+            return Err(Refused { rule, ..refused });
         }
     };
     Ok(Deployed {

@@ -4,8 +4,10 @@ use super::{find_workspace, shorten};
 use crate::attempts;
 use crate::input::{InputResult, Refused, Reply};
 use crate::model::{NodePhase, Tier, WorkspaceKey};
+use crate::refusal::words;
 use crate::step::Transaction;
 use crate::time::Span;
+use crate::why::{Listing, Remedy};
 
 pub(crate) fn evict(
     tx: &mut Transaction<'_>,
@@ -24,11 +26,11 @@ pub(crate) fn evict(
     };
     let found = tx.world.node_by_name(node).filter(|found| found.cluster == cluster.id);
     let Some(found) = found else {
-        let message = format!(
-            "'{}' has no node '{}'; `muster compute list-nodes` shows its nodes",
-            cluster.name,
-            shorten(node)
-        );
+        let message = words![
+            format!("'{}' has no node '{}'; `", cluster.name, shorten(node)),
+            Remedy::List(Listing::Nodes),
+            "` shows its nodes"
+        ];
         return Err(Refused::not_found("node", message));
     };
     if found.tier == Tier::Dedicated {

@@ -13,7 +13,9 @@ use crate::model::{
     ClusterPhase, Deletion, Lock, Operation, OperationKind, OperationStatus, ResourceGroup, Scope,
     WorkspaceKey, check_path_name,
 };
+use crate::refusal::{Field, Target, words};
 use crate::step::Transaction;
+use crate::why::Remedy;
 
 pub(crate) fn change(tx: &mut Transaction<'_>, request: &GovernanceRequest) -> InputResult {
     match request {
@@ -42,7 +44,7 @@ fn put_group(
     let Some(known) = known else {
         let Some(location) = &wanted.location else {
             return Err(Refused::not_found(
-                "resourceGroup",
+                Field::ResourceGroup,
                 format!("resource group '{}' does not exist; create it with a PUT", shorten(name)),
             ));
         };
@@ -53,7 +55,7 @@ fn put_group(
     };
     refuse_locked(tx, &known.scope(), "resource group", name)?;
     if known.deletion.is_some() {
-        return Err(being_deleted("resourceGroup", "resource group", name));
+        return Err(being_deleted(Field::ResourceGroup, "resource group", name));
     }
     if let Some(location) = &wanted.location
         && !location.eq_ignore_ascii_case(&known.location)
@@ -85,7 +87,7 @@ pub(super) fn need_group(
 ) -> Result<(), Refused> {
     match tx.world.governance().group(&key.subscription, &key.resource_group) {
         Some(group) if group.deletion.is_some() => {
-            Err(being_deleted("resourceGroup", "resource group", &key.resource_group))
+            Err(being_deleted(Field::ResourceGroup, "resource group", &key.resource_group))
         }
         Some(_) => Ok(()),
         None => new_group(tx, &key.subscription, &key.resource_group, location, None).map(|_| ()),
@@ -100,12 +102,13 @@ fn new_group(
     tags: Option<BTreeMap<String, String>>,
 ) -> Result<Arc<ResourceGroup>, Refused> {
     let parts = [
-        ("subscription", subscription, limits::SUBSCRIPTION_BYTES_MAX),
-        ("resourceGroup", name, limits::RESOURCE_GROUP_NAME_BYTES_MAX),
+        ("subscription".into(), subscription, limits::SUBSCRIPTION_BYTES_MAX),
+        (Target::from(Field::ResourceGroup), name, limits::RESOURCE_GROUP_NAME_BYTES_MAX),
     ];
     for (target, name, max) in parts {
         check_path_name(name, max).map_err(|why| {
-            Refused::invalid(target, format!("{target} {:?}: {why}", shorten(name)))
+            let words = words![&target, format!(" {:?}: {why}", shorten(name))];
+            Refused::invalid(target, words)
         })?;
     }
     if let Some(lock) = tx.world.governance().against_change(&Scope::subscription(subscription)) {
@@ -114,7 +117,7 @@ fn new_group(
     if tx.world.governance().groups().len() >= limits::RESOURCE_GROUPS_MAX {
         let most = limits::RESOURCE_GROUPS_MAX;
         return Err(Refused::too_many(
-            "resourceGroup",
+            Field::ResourceGroup,
             format!("there are {most} resource groups, which is the maximum; delete some"),
         ));
     }
@@ -289,19 +292,20 @@ pub(super) fn refuse_locked(
 pub(super) fn locked(what: &str, name: &str, action: &str, lock: &Lock) -> Refused {
     Refused::locked(
         "scope",
-        format!(
-            "{what} '{}' cannot be {action}: the lock '{}' ({}) on {} forbids it; remove that lock first: \
-             muster lock delete --ids {}",
-            shorten(name),
-            lock.name,
-            lock.level.as_str(),
-            lock.scope,
-            lock.id()
-        ),
+        words![
+            format!(
+                "{what} '{}' cannot be {action}: the lock '{}' ({}) on {} forbids it; remove that lock first: ",
+                shorten(name),
+                lock.name,
+                lock.level.as_str(),
+                lock.scope,
+            ),
+            Remedy::Unlock { lock: lock.clone() }
+        ],
     )
 }
 
-pub(super) fn being_deleted(target: &str, what: &str, name: &str) -> Refused {
+pub(super) fn being_deleted(target: impl Into<Target>, what: &str, name: &str) -> Refused {
     let message = format!("{what} '{}' is being deleted; wait until that is done", shorten(name));
     Refused::conflict(target, message)
 }

@@ -12,8 +12,10 @@ use crate::limits;
 use crate::model::{
     Capacity, ClusterSpec, Host, HostName, HostState, JoinTokenRecord, KeyDigest, Scope,
 };
+use crate::refusal::{ClusterProperty, Field, words};
 use crate::step::Transaction;
 use crate::time::Span;
+use crate::why::{Listing, Remedy};
 
 pub(crate) fn change(tx: &mut Transaction<'_>, request: &HostRequest) -> InputResult {
     match request {
@@ -37,7 +39,7 @@ fn issue(
 ) -> InputResult {
     if good_for == Span::ZERO || good_for > limits::TICKET_LIFETIME_MAX {
         return Err(Refused::invalid(
-            "expiresIn",
+            Field::TokenLifetime,
             format!(
                 "a join token cannot be valid for {} seconds; give 1 to {}",
                 good_for.0 / 1_000_000,
@@ -89,7 +91,11 @@ fn join(tx: &mut Transaction<'_>, new: &NewHost) -> InputResult {
     let Some(ticket) = ticket.cloned() else {
         return Err(Refused::not_found(
             "ticket",
-            "this token is invalid, expired or already used; `muster host token` creates another",
+            words![
+                "this token is invalid, expired or already used; `",
+                Remedy::JoinHost,
+                "` creates another"
+            ],
         ));
     };
     if let Some(name) = ticket.host.as_ref().filter(|name| **name != new.name) {
@@ -179,7 +185,11 @@ fn remove(tx: &mut Transaction<'_>, name: &HostName, is_forced: bool) -> InputRe
     if name.is_local() {
         return Err(Refused::invalid(
             "name",
-            "'local' is the server's own host and cannot be removed; `muster host drain local` empties it",
+            words![
+                "'local' is the server's own host and cannot be removed; `",
+                Remedy::DrainHost { host: name.clone() },
+                "` empties it"
+            ],
         ));
     }
     let nodes = tx.world.host_nodes(name).map_or(0, |host_nodes| host_nodes.nodes.len());
@@ -190,10 +200,11 @@ fn remove(tx: &mut Transaction<'_>, name: &HostName, is_forced: bool) -> InputRe
     if !is_forced {
         return Err(Refused::conflict(
             "name",
-            format!(
-                "host '{name}' has {nodes} nodes; drain it first (`muster host drain {name}`), or give up \
-                 its jobs with --force"
-            ),
+            words![
+                format!("host '{name}' has {nodes} nodes; drain it first (`"),
+                Remedy::DrainHost { host: name.clone() },
+                "`), or give up its jobs with --force"
+            ],
         ));
     }
     // From now on its key is unknown, and reports of its nodes do not renew their leases.
@@ -222,14 +233,18 @@ pub(super) fn check_gpus(
     }
     let most = takers.iter().map(|host| host.capacity.gpus).max().unwrap_or(0);
     Err(Refused::invalid(
-        "vmSize",
-        format!(
-            "a node of '{}' needs {} GPUs, but no host for nodes of '{}' has more than {most}; choose a size \
-             without GPUs, or join a host that has them (`muster host token`)",
-            spec.vm_size,
-            node.gpus,
-            shorten(name)
-        ),
+        ClusterProperty::VmSize,
+        words![
+            format!(
+                "a node of '{}' needs {} GPUs, but no host for nodes of '{}' has more than {most}; choose a size \
+                 without GPUs, or join a host that has them (`",
+                spec.vm_size,
+                node.gpus,
+                shorten(name)
+            ),
+            Remedy::JoinHost,
+            "`)"
+        ],
     ))
 }
 
@@ -249,7 +264,11 @@ fn unknown(name: &HostName) -> Refused {
     let name = shorten(name.as_str());
     Refused::not_found(
         "name",
-        format!("there is no host '{name}'; `muster host list` shows all hosts"),
+        words![
+            format!("there is no host '{name}'; `"),
+            Remedy::List(Listing::Hosts),
+            "` shows all hosts"
+        ],
     )
 }
 

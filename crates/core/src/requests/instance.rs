@@ -12,6 +12,7 @@ use crate::model::{
     Backoff, Cluster, ClusterEvent, ClusterPhase, ComputeKind, LastOperation, Operation,
     OperationKind, OperationStatus, Power, Progress, ScaleSettings, Tier, WorkspaceKey,
 };
+use crate::refusal::{ClusterProperty, ClusterRule, JobField};
 use crate::step::Transaction;
 
 /// Starts, stops or restarts an instance. There is nothing to do if it already is in the requested state, and a
@@ -119,28 +120,8 @@ pub(super) fn supersede(tx: &mut Transaction<'_>, cluster: &Cluster) {
 }
 
 fn not_for_clusters(cluster: &Cluster, power: Power) -> Refused {
-    let (action, why) = match power {
-        Power::Start => (
-            "start",
-            "it starts nodes by itself as soon as jobs wait; submit a job, or raise minNodeCount to keep \
-             nodes running",
-        ),
-        Power::Stop => (
-            "stop",
-            "it deletes nodes by itself when they have been idle for nodeIdleTimeBeforeScaleDown; set \
-             minNodeCount to 0, and maxNodeCount to 0 to run nothing at all",
-        ),
-        Power::Restart => (
-            "restart",
-            "its nodes are created and deleted as jobs need them; set minNodeCount and maxNodeCount to 0, \
-             wait until the nodes are deleted, and set them back",
-        ),
-    };
-    let name = &cluster.name;
-    Refused::invalid(
-        "computeType",
-        format!("{action} is not possible: '{name}' is a cluster (AmlCompute), and {why}"),
-    )
+    let rule = ClusterRule::NotAnInstance { cluster: cluster.name.clone(), power };
+    Refused::invalid(ClusterProperty::Kind, rule)
 }
 
 /// Refuses properties that a new instance cannot have.
@@ -149,24 +130,17 @@ pub(super) fn check_wanted(kind: ComputeKind, wanted: &ClusterPatch) -> Result<(
         return Ok(());
     }
     let scale = [
-        ("minNodeCount", wanted.nodes_min.is_some()),
-        ("maxNodeCount", wanted.nodes_max.is_some()),
-        ("nodeIdleTimeBeforeScaleDown", wanted.idle_time.is_some()),
-        ("scaleUp", wanted.scale_up.is_some()),
+        (ClusterProperty::NodesMin, wanted.nodes_min.is_some()),
+        (ClusterProperty::NodesMax, wanted.nodes_max.is_some()),
+        (ClusterProperty::IdleTime, wanted.idle_time.is_some()),
+        (ClusterProperty::ScaleUp, wanted.scale_up.is_some()),
     ];
-    if let Some((target, _)) = scale.into_iter().find(|(_, is_given)| *is_given) {
-        let message = format!(
-            "{target} is given, but an instance is always one node; leave it out, or create a cluster \
-             (AmlCompute)"
-        );
-        return Err(Refused::invalid(target, message));
+    if let Some((property, _)) = scale.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(Refused::invalid(property, ClusterRule::NotForInstances));
     }
     if wanted.tier == Some(Tier::LowPriority) {
-        return Err(Refused::invalid(
-            "vmPriority",
-            "vmPriority is 'LowPriority', but an instance is never evicted; use 'Dedicated', or create a \
-             cluster (AmlCompute)",
-        ));
+        let rule = ClusterRule::InstanceNeverEvicted;
+        return Err(Refused::invalid(ClusterProperty::Tier, rule));
     }
     Ok(())
 }
@@ -177,7 +151,7 @@ pub(super) fn check_nodes(cluster: &Cluster, nodes: u32) -> Result<(), Refused> 
         return Ok(());
     }
     Err(Refused::invalid(
-        "instanceCount",
+        JobField::Nodes,
         format!(
             "the job needs {nodes} nodes, but '{}' is an instance and has 1; ask for 1, or use a cluster",
             cluster.name

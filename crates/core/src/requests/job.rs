@@ -19,7 +19,9 @@ use crate::model::{
     RecipeMark, Scope, WorkspaceKey, check_job_name, check_path,
 };
 use crate::planted::{Bug, is_planted};
+use crate::refusal::{JobField, JobRule, Rule, words};
 use crate::step::Transaction;
+use crate::why::{Listing, Remedy};
 
 pub(crate) fn submit(tx: &mut Transaction<'_>, request: &JobRequest) -> InputResult {
     let workspace = find_workspace(tx, &request.workspace)?.id;
@@ -32,10 +34,7 @@ pub(crate) fn submit(tx: &mut Transaction<'_>, request: &JobRequest) -> InputRes
         return job_life::accept_by_hash(request, live);
     }
     if request.is_archived == Some(true) {
-        return Err(Refused::invalid(
-            "isArchived",
-            "isArchived is true, but the job does not exist yet; submit it first, then archive it",
-        ));
+        return Err(Refused::invalid(JobField::IsArchived, JobRule::ArchivedBeforeSubmit));
     }
     let JobPlacement { found, share } = wanted(tx, workspace, request)?;
     job_array::check_names(tx, workspace, request)?;
@@ -163,9 +162,9 @@ fn environment_of(spec: &JobSpec) -> Option<RecipeMark> {
 fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Box<Capacity>>, Refused> {
     let has = cluster.capacity;
     let asked = [
-        ("resources.cpus", spec.share.vcpus.map(u64::from), u64::from(has.vcpus), "vCPUs"),
-        ("resources.memory", spec.share.memory_mb, has.memory_mb, "MiB of memory"),
-        ("resources.gpus", spec.share.gpus.map(u64::from), u64::from(has.gpus), "GPUs"),
+        (JobField::ShareVcpus, spec.share.vcpus.map(u64::from), u64::from(has.vcpus), "vCPUs"),
+        (JobField::ShareMemory, spec.share.memory_mb, has.memory_mb, "MiB of memory"),
+        (JobField::ShareGpus, spec.share.gpus.map(u64::from), u64::from(has.gpus), "GPUs"),
     ];
     for (target, asked, has, unit) in asked {
         if let Some(asked) = asked
@@ -181,7 +180,7 @@ fn share_of(cluster: &Cluster, spec: &JobSpec) -> Result<Option<Box<Capacity>>, 
             ));
         }
         // Asking for no GPU makes sense, but asking for no core or no memory is a mistake.
-        if asked == Some(0) && target != "resources.gpus" {
+        if asked == Some(0) && target != JobField::ShareGpus {
             return Err(Refused::invalid(
                 target,
                 format!("the job asks for 0 {unit}; ask for at least 1, or leave it out"),
@@ -200,62 +199,52 @@ fn find_cluster<'t>(
     let JobSpec { compute, nodes, .. } = &*request.spec;
     let Some(cluster) = tx.world.cluster_by_name(workspace, compute) else {
         return Err(Refused::invalid(
-            "computeId",
-            format!(
-                "compute '{}' does not exist in workspace '{}'; create it, or name one that \
-                 `muster compute list` shows",
-                shorten(compute),
-                request.workspace.name
-            ),
+            JobField::Compute,
+            words![
+                format!(
+                    "compute '{}' does not exist in workspace '{}'; create it, or name one that `",
+                    shorten(compute),
+                    request.workspace.name
+                ),
+                Remedy::List(Listing::Computes),
+                "` shows"
+            ],
         ));
     };
     if cluster.phase == ClusterPhase::Deleting {
         return Err(Refused::conflict(
-            "computeId",
+            JobField::Compute,
             format!("compute '{}' is being deleted; name another one", cluster.name),
         ));
     }
     // A maximum of zero means that the cluster is closed for now: its jobs wait.
     let nodes_max = cluster.spec.scale.nodes_max;
     if *nodes > nodes_max && nodes_max > 0 {
-        return Err(Refused::invalid(
-            "instanceCount",
-            format!(
-                "instanceCount is {nodes}, but compute '{compute}' has at most {nodes_max} nodes; lower \
-                 it, or raise the maximum: muster compute update --name {compute} --max-instances {nodes}"
-            ),
-        ));
+        let (nodes, compute, max) = (*nodes, cluster.name.clone(), nodes_max);
+        let rule = JobRule::LargerThanCompute { nodes, compute, max };
+        return Err(Refused::invalid(JobField::Nodes, rule));
     }
     Ok(cluster)
 }
 
 fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
     if spec.command.trim().is_empty() {
-        return Err(Refused::invalid("command", "command is empty; say what to run"));
+        return Err(Refused::invalid(JobField::Command, Rule::Empty { advice: "say what to run" }));
     }
-    check_text("command", Some(&spec.command), limits::COMMAND_BYTES_MAX)?;
+    check_text(JobField::Command, Some(&spec.command), limits::COMMAND_BYTES_MAX)?;
     if spec.command.contains('\0') {
-        return Err(Refused::invalid("command", "command contains a NUL byte; remove it"));
+        return Err(Refused::invalid(JobField::Command, JobRule::HasNulByte));
     }
     if spec.nodes == 0 {
-        return Err(Refused::invalid(
-            "instanceCount",
-            "instanceCount is 0; a job needs at least 1",
-        ));
+        return Err(Refused::invalid(JobField::Nodes, JobRule::NoNodes));
     }
     if spec.nodes > limits::CLUSTER_NODES_MAX {
-        return Err(Refused::invalid(
-            "instanceCount",
-            format!(
-                "instanceCount is {}; no cluster has more than {} nodes, so lower it",
-                spec.nodes,
-                limits::CLUSTER_NODES_MAX
-            ),
-        ));
+        let (nodes, max) = (spec.nodes, limits::CLUSTER_NODES_MAX);
+        return Err(Refused::invalid(JobField::Nodes, JobRule::TooManyNodes { nodes, max }));
     }
-    check_text("displayName", spec.display_name.as_deref(), limits::JOB_NAME_BYTES_MAX)?;
-    check_text("experimentName", Some(&spec.experiment_name), limits::JOB_NAME_BYTES_MAX)?;
-    check_text("description", spec.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
+    check_text(JobField::DisplayName, spec.display_name.as_deref(), limits::JOB_NAME_BYTES_MAX)?;
+    check_text(JobField::ExperimentName, Some(&spec.experiment_name), limits::JOB_NAME_BYTES_MAX)?;
+    check_text(JobField::Description, spec.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
     check_tags(&spec.tags)?;
     check_properties(&spec.properties)?;
     check_environment(spec)?;
@@ -265,14 +254,8 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
     job_array::check(spec)?;
     match spec.timeout {
         Some(timeout) if timeout.0 == 0 || timeout > limits::JOB_TIMEOUT_MAX => {
-            Err(Refused::invalid(
-                "limits.timeout",
-                format!(
-                    "timeout is {} s; give 1 to {} s, or leave it out",
-                    timeout.as_seconds(),
-                    limits::JOB_TIMEOUT_MAX.as_seconds()
-                ),
-            ))
+            let (seconds, max) = (timeout.as_seconds(), limits::JOB_TIMEOUT_MAX.as_seconds());
+            Err(Refused::invalid(JobField::Timeout, JobRule::TimeoutOutOfRange { seconds, max }))
         }
         Some(_) | None => Ok(()),
     }
@@ -285,7 +268,7 @@ fn check_checkpoint(spec: &JobSpec) -> Result<(), Refused> {
             "the checkpoint folder {:?} {why}; give one below the job's working folder, such as checkpoints",
             shorten(folder)
         );
-        Refused::invalid("muster.checkpoint", message)
+        Refused::invalid(JobField::Checkpoint, message)
     })
 }
 
@@ -293,7 +276,7 @@ fn check_environment(spec: &JobSpec) -> Result<(), Refused> {
     let variables = &spec.environment_variables;
     if variables.len() > limits::ENVIRONMENT_VARIABLES_MAX {
         return Err(Refused::invalid(
-            "environmentVariables",
+            JobField::EnvironmentVariables,
             format!(
                 "there are {} environment variables; at most {} are allowed",
                 variables.len(),
@@ -304,7 +287,7 @@ fn check_environment(spec: &JobSpec) -> Result<(), Refused> {
     let bytes: usize = variables.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     if bytes > limits::ENVIRONMENT_BYTES_MAX {
         return Err(Refused::invalid(
-            "environmentVariables",
+            JobField::EnvironmentVariables,
             format!(
                 "the environment variables have {bytes} bytes; at most {} are allowed",
                 limits::ENVIRONMENT_BYTES_MAX
@@ -314,7 +297,7 @@ fn check_environment(spec: &JobSpec) -> Result<(), Refused> {
     for (name, value) in variables {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(Refused::invalid(
-                "environmentVariables",
+                JobField::EnvironmentVariables,
                 format!(
                     "the environment variable {:?} has an empty name, or contains '=' or a NUL byte",
                     shorten(name)
@@ -342,14 +325,7 @@ pub(crate) fn cancel(
                 "name",
                 format!("job '{}' has already ended ({phase:?}); nothing to cancel", shorten(name)),
             )),
-            None => Err(Refused::not_found(
-                "name",
-                format!(
-                    "job '{}' does not exist in workspace '{}'; `muster job list` shows all jobs",
-                    shorten(name),
-                    key.name
-                ),
-            )),
+            None => Err(job_life::missing(name, key)),
         };
     };
     if !is_planted(Bug::CancelForgotten) {

@@ -3,6 +3,7 @@
 use super::shorten;
 use crate::input::Refused;
 use crate::model::{Cluster, JobIdentity, JobSpec, JobTier, Tier};
+use crate::refusal::{JobField, JobRule};
 use crate::step::Transaction;
 
 /// Refuses a job that would silently run on another size, tier or identity than it specifies.
@@ -23,16 +24,12 @@ fn check_size(cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
     if size.eq_ignore_ascii_case(&cluster.spec.vm_size) {
         return Ok(());
     }
-    Err(Refused::invalid(
-        "resources.instanceType",
-        format!(
-            "instanceType is '{}', but nodes of compute '{}' are {}; leave instanceType out, name a compute of that \
-             size, or leave the compute out to run the job serverless",
-            shorten(size),
-            cluster.name,
-            cluster.spec.vm_size
-        ),
-    ))
+    let rule = JobRule::OtherSize {
+        size: shorten(size).into(),
+        compute: cluster.name.clone(),
+        has: (*cluster.spec.vm_size).into(),
+    };
+    Err(Refused::invalid(JobField::InstanceType, rule))
 }
 
 fn check_tier(cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
@@ -47,14 +44,8 @@ fn check_tier(cluster: &Cluster, spec: &JobSpec) -> Result<(), Refused> {
         Tier::Dedicated => "dedicated",
         Tier::LowPriority => "low priority",
     };
-    Err(Refused::invalid(
-        "queueSettings.jobTier",
-        format!(
-            "jobTier is '{tier:?}', but compute '{}' is {has}; leave jobTier out, name a compute of that tier, or leave the \
-             compute out to run the job serverless",
-            cluster.name
-        ),
-    ))
+    let (tier, compute) = (format!("{tier:?}").into(), cluster.name.clone());
+    Err(Refused::invalid(JobField::Tier, JobRule::OtherTier { tier, compute, has }))
 }
 
 /// An identity that the job names must be that of its compute: otherwise a program that requests tokens would get none,
@@ -64,25 +55,22 @@ fn check_identity(tx: &Transaction<'_>, cluster: &Cluster, spec: &JobSpec) -> Re
         return Ok(());
     };
     let own = tx.world.directory().identity_of(cluster.id);
-    let named = [("clientId", client), ("objectId", object), ("resourceId", resource)];
+    let named = [
+        (JobField::ClientId, client),
+        (JobField::ObjectId, object),
+        (JobField::ResourceId, resource),
+    ];
     for (target, named) in named {
         let Some(named) = named.as_deref() else { continue };
         if own.is_some_and(|own| own.object_id.eq_ignore_ascii_case(named)) {
             continue;
         }
-        let has = match own {
-            Some(own) => format!("its identity is {}", own.object_id),
-            None => "it has no identity".to_owned(),
+        let rule = JobRule::OtherIdentity {
+            identity: shorten(named).into(),
+            compute: cluster.name.clone(),
+            has: own.map(|own| own.object_id.clone()),
         };
-        return Err(Refused::invalid(
-            &format!("identity.{target}"),
-            format!(
-                "{target} is '{}', which is no identity of compute '{}' ({has}), so the job would get no token for it; \
-                 leave {target} out to use the compute's system-assigned identity",
-                shorten(named),
-                cluster.name
-            ),
-        ));
+        return Err(Refused::invalid(target, rule));
     }
     Ok(())
 }

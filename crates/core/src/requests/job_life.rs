@@ -11,22 +11,17 @@ use crate::input::{
     InputResult, JobAction, JobEdit, JobPatch, JobRequest, KnownJob, Refused, Reply,
 };
 use crate::limits;
-use crate::model::{Job, JobMetadata, Scope, parent_and_index};
+use crate::model::{Job, JobMetadata, Scope, WorkspaceKey, parent_and_index};
+use crate::refusal::{JobField, JobRule, words};
 use crate::step::Transaction;
+use crate::why::{Listing, Remedy};
 
 pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
     match &edit.action {
         JobAction::Patch(patch) => {
             let home = workspace_to_change(tx, &edit.workspace, ("job", &edit.name, "changed"))?;
             let Some(known) = known(tx, home, &edit.name, edit.known.as_ref()) else {
-                return Err(Refused::not_found(
-                    "name",
-                    format!(
-                        "job '{}' does not exist in workspace '{}'; `muster job list` shows all jobs",
-                        shorten(&edit.name),
-                        edit.workspace.name
-                    ),
-                ));
+                return Err(missing(&edit.name, &edit.workspace));
             };
             check_is_whole(&known.job, "change")?;
             let metadata = patched(known.metadata(), patch);
@@ -69,14 +64,17 @@ pub(super) fn accept_by_hash(request: &JobRequest, live: Arc<Job>) -> InputResul
 }
 
 fn another(request: &JobRequest) -> Refused {
-    Refused::conflict(
-        "name",
-        format!(
-            "a job named '{}' already exists and runs something else; only displayName, description, tags, \
-             properties and isArchived of a job can be changed, so choose another name",
-            request.name
-        ),
-    )
+    Refused::conflict("name", JobRule::Taken { name: request.name.as_str().into() })
+}
+
+pub(super) fn missing(name: &str, workspace: &WorkspaceKey) -> Refused {
+    let (name, workspace) = (shorten(name), &workspace.name);
+    let words = words![
+        format!("job '{name}' does not exist in workspace '{workspace}'; `"),
+        Remedy::List(Listing::Jobs),
+        "` shows all jobs"
+    ];
+    Refused::not_found("name", words)
 }
 
 fn patched(mut metadata: JobMetadata, patch: &JobPatch) -> JobMetadata {
@@ -96,8 +94,16 @@ fn put_metadata(
     known: &KnownJob,
     metadata: JobMetadata,
 ) -> Result<(), Refused> {
-    check_text("displayName", metadata.display_name.as_deref(), limits::JOB_NAME_BYTES_MAX)?;
-    check_text("description", metadata.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
+    check_text(
+        JobField::DisplayName,
+        metadata.display_name.as_deref(),
+        limits::JOB_NAME_BYTES_MAX,
+    )?;
+    check_text(
+        JobField::Description,
+        metadata.description.as_deref(),
+        limits::DESCRIPTION_BYTES_MAX,
+    )?;
     check_tags(&metadata.tags)?;
     check_properties(&metadata.properties)?;
     if metadata != known.metadata() {
@@ -130,13 +136,14 @@ fn delete(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
     if !job.phase().is_terminal() {
         return Err(Refused::conflict(
             "name",
-            format!(
-                "job '{}' has not ended ({:?}), and only jobs that have can be deleted; cancel it first: \
-                 muster job cancel --name {}",
-                job.name,
-                job.phase(),
-                job.name
-            ),
+            words![
+                format!(
+                    "job '{}' has not ended ({:?}), and only jobs that have can be deleted; cancel it first: ",
+                    job.name,
+                    job.phase()
+                ),
+                Remedy::Cancel { job: job.name.clone() }
+            ],
         ));
     }
     let name = job.name.to_ascii_lowercase().into();
@@ -195,7 +202,7 @@ pub(super) fn check_properties(properties: &BTreeMap<String, String>) -> Result<
         return Ok(());
     }
     Err(Refused::invalid(
-        "properties",
+        JobField::Properties,
         format!(
             "the properties have {bytes} bytes; at most {} are allowed, so put large values into a file",
             limits::JOB_PROPERTIES_BYTES_MAX

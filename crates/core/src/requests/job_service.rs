@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use super::job_data::below;
 use super::shorten;
 use crate::input::Refused;
 use crate::limits;
 use crate::model::{JobSpec, LOG_DIR, ServiceKind};
+use crate::refusal::JobField;
 
 pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
     if spec.services.len() > limits::SERVICES_MAX {
         return Err(Refused::invalid(
-            "services",
+            JobField::Services,
             format!(
                 "there are {} services; at most {} are allowed",
                 spec.services.len(),
@@ -22,11 +24,11 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
     for (name, service) in &spec.services {
         check_name(name)?;
         check_properties(name, &service.properties)?;
-        let target = format!("services.{name}.port");
+        let target = || below(JobField::Services, &format!("{name}.port"));
         let Some(port) = service.known_port() else {
             if service.kind == ServiceKind::Custom {
                 return Err(Refused::invalid(
-                    &target,
+                    target(),
                     format!(
                         "the service '{name}' has no port; give the one that the command listens on"
                     ),
@@ -36,7 +38,7 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
         };
         if port < limits::SERVICE_PORT_MIN {
             return Err(Refused::invalid(
-                &target,
+                target(),
                 format!(
                     "the service '{name}' has port {port}; give {} to 65535, as jobs may not use lower ports",
                     limits::SERVICE_PORT_MIN
@@ -45,7 +47,7 @@ pub(super) fn check(spec: &JobSpec) -> Result<(), Refused> {
         }
         if let Some(other) = ports.insert(port, name) {
             return Err(Refused::invalid(
-                &target,
+                target(),
                 format!(
                     "the services '{other}' and '{name}' both have port {port}; give each its own"
                 ),
@@ -62,7 +64,7 @@ fn check_name(name: &str) -> Result<(), Refused> {
     match fits {
         true => Ok(()),
         false => Err(Refused::invalid(
-            "services",
+            JobField::Services,
             format!(
                 "{:?} cannot be the name of a service; use up to {} letters, digits, '_' and '-'",
                 shorten(name),
@@ -73,11 +75,11 @@ fn check_name(name: &str) -> Result<(), Refused> {
 }
 
 fn check_properties(name: &str, properties: &BTreeMap<String, String>) -> Result<(), Refused> {
-    let target = format!("services.{name}.properties");
+    let entry = format!("{name}.properties");
     let bytes: usize = properties.iter().map(|(key, value)| key.len() + value.len()).sum();
     if bytes > limits::SERVICE_PROPERTIES_BYTES_MAX {
         return Err(Refused::invalid(
-            &target,
+            below(JobField::Services, &entry),
             format!(
                 "the properties of the service '{name}' have {bytes} bytes; at most {} are allowed",
                 limits::SERVICE_PROPERTIES_BYTES_MAX
@@ -87,7 +89,7 @@ fn check_properties(name: &str, properties: &BTreeMap<String, String>) -> Result
     match properties.get(LOG_DIR).filter(|folder| folder.contains(['\0', '\n'])) {
         None => Ok(()),
         Some(folder) => Err(Refused::invalid(
-            &format!("{target}.{LOG_DIR}"),
+            below(JobField::Services, &format!("{entry}.{LOG_DIR}")),
             format!("{:?} cannot be a folder; write it on one line", shorten(folder)),
         )),
     }

@@ -14,6 +14,7 @@ use crate::model::{
     Backoff, Cluster, ClusterEvent, ClusterName, ClusterPhase, ComputeKind, JobSpec, JobTier,
     QuotaName, QuotaScope, Rest, SERVERLESS_VM_SIZE, Tier,
 };
+use crate::refusal::{JobField, JobRule, QuotaTooSmall, words};
 use crate::step::Transaction;
 
 /// The compute that a job will run on.
@@ -39,17 +40,11 @@ pub(super) fn find(
     spec: &JobSpec,
 ) -> Result<JobTarget, Refused> {
     let vm_size = spec.instance_type.as_deref().unwrap_or(SERVERLESS_VM_SIZE);
-    check_known_size(tx.world, "resources.instanceType", vm_size)?;
+    check_known_size(tx.world, JobField::InstanceType, vm_size)?;
     if spec.nodes > limits::SERVERLESS_NODES_MAX {
-        return Err(Refused::invalid(
-            "resources.instanceCount",
-            format!(
-                "instanceCount is {}, but a serverless job has at most {} nodes; lower it, or create a \
-                 compute with more and name that",
-                spec.nodes,
-                limits::SERVERLESS_NODES_MAX
-            ),
-        ));
+        let (nodes, max) = (spec.nodes, limits::SERVERLESS_NODES_MAX);
+        let rule = JobRule::LargerThanServerless { nodes, max };
+        return Err(Refused::invalid(JobField::Nodes, rule));
     }
     let home = tx.world.workspace_by_id(workspace).expect("looked up by the caller");
     if home.deletion.is_some() {
@@ -87,7 +82,7 @@ fn new_cluster(
     check_gpus(tx, workspace, name.as_str(), &spec, capacity)?;
     if tx.world.clusters().len() >= limits::CLUSTERS_MAX {
         return Err(Refused::too_many(
-            "computeId",
+            JobField::Compute,
             format!(
                 "there are {} computes, which is the maximum; name one of them, or delete one",
                 limits::CLUSTERS_MAX
@@ -122,15 +117,22 @@ fn check_quota(tx: &Transaction<'_>, cluster: &Cluster, nodes: u32) -> Result<()
     for name in QuotaName::of(cluster.spec.tier, &cluster.family) {
         let limit = tx.world.quota_limit(&scope, &name).filter(|limit| *limit < vcpus);
         let Some(limit) = limit else { continue };
-        return Err(Refused::quota(
-            "resources.instanceCount",
-            format!(
-                "{nodes} nodes of {} vCPUs do not fit into the quota {name} of region '{}': its limit is {limit} \
-                 vCPUs; lower instanceCount, choose a smaller instanceType, or raise the limit: muster quota \
-                 update --location {} --name '{name}' --limit {vcpus}",
-                cluster.capacity.vcpus, cluster.spec.location, cluster.spec.location
-            ),
-        ));
+        let rule = QuotaTooSmall {
+            nodes,
+            vcpus_per_node: cluster.capacity.vcpus,
+            quota: name,
+            location: cluster.spec.location.clone(),
+            limit,
+            reserved: None,
+            needed: vcpus,
+            advice: words![
+                "lower ",
+                JobField::Nodes,
+                ", choose a smaller ",
+                JobField::InstanceType
+            ],
+        };
+        return Err(Refused::quota(JobField::Nodes, rule));
     }
     Ok(())
 }

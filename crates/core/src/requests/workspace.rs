@@ -14,6 +14,7 @@ use crate::limits;
 use crate::model::{
     About, Caller, Deletion, OperationKind, Scope, Workspace, WorkspaceKey, check_path_name,
 };
+use crate::refusal::{Field, Target, words};
 use crate::step::Transaction;
 
 const MANAGED_NETWORK_BYTES_MAX: usize = 65_536;
@@ -32,14 +33,19 @@ pub(crate) fn put(
     }
     let location = wanted.location.as_deref().unwrap_or_default();
     let parts = [
-        ("subscription", &*key.subscription, limits::SUBSCRIPTION_BYTES_MAX),
-        ("resourceGroup", &*key.resource_group, limits::RESOURCE_GROUP_NAME_BYTES_MAX),
-        ("workspace", &*key.name, WORKSPACE_NAME_MAX),
-        ("location", location, limits::LOCATION_BYTES_MAX),
+        ("subscription".into(), &*key.subscription, limits::SUBSCRIPTION_BYTES_MAX),
+        (
+            Target::from(Field::ResourceGroup),
+            &*key.resource_group,
+            limits::RESOURCE_GROUP_NAME_BYTES_MAX,
+        ),
+        ("workspace".into(), &*key.name, WORKSPACE_NAME_MAX),
+        ("location".into(), location, limits::LOCATION_BYTES_MAX),
     ];
     for (target, name, max) in parts {
         check_path_name(name, max).map_err(|why| {
-            Refused::invalid(target, format!("{target} {:?}: {why}", shorten(name)))
+            let words = words![&target, format!(" {:?}: {why}", shorten(name))];
+            Refused::invalid(target, words)
         })?;
     }
     check_region(tx.world, location)?;
@@ -105,10 +111,14 @@ pub(crate) fn patch(
 
 /// Properties that are not given are kept.
 fn merge(about: &About, wanted: &WorkspacePatch) -> Result<About, Refused> {
-    check_text("friendlyName", wanted.friendly_name.as_deref(), limits::FRIENDLY_NAME_BYTES_MAX)?;
+    check_text(
+        Field::FriendlyName,
+        wanted.friendly_name.as_deref(),
+        limits::FRIENDLY_NAME_BYTES_MAX,
+    )?;
     check_text("description", wanted.description.as_deref(), limits::DESCRIPTION_BYTES_MAX)?;
     let network = wanted.managed_network.as_deref();
-    check_text("managedNetwork", network, MANAGED_NETWORK_BYTES_MAX)?;
+    check_text(Field::ManagedNetwork, network, MANAGED_NETWORK_BYTES_MAX)?;
     if let Some(tags) = &wanted.tags {
         check_tags(tags)?;
     }

@@ -1,6 +1,4 @@
-//! The remedy for a reason, as a command that can be pasted into a shell.
-
-use std::fmt;
+//! What helps against a reason or a refusal. `wire` spells it as a command that can be pasted into a shell.
 
 use crate::model::{ClusterName, HostName, Lock, QuotaName};
 
@@ -35,6 +33,9 @@ pub enum Remedy {
     OpenHost {
         host: HostName,
     },
+    DrainHost {
+        host: HostName,
+    },
     Unlock {
         lock: Lock,
     },
@@ -58,40 +59,16 @@ pub enum Remedy {
     Wait {
         cluster: ClusterName,
     },
+    /// The name is wrong; the command shows all names.
+    List(Listing),
 }
 
-/// Writes the command.
-impl fmt::Display for Remedy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let update = "muster compute update --name";
-        match self {
-            Remedy::SetMaximum { cluster, nodes_max } => {
-                write!(f, "{update} {cluster} --max-instances {nodes_max}")
-            }
-            Remedy::SetMinimum { cluster, nodes_min } => {
-                write!(f, "{update} {cluster} --min-instances {nodes_min}")
-            }
-            Remedy::SetIdleTime { cluster, seconds } => {
-                write!(f, "{update} {cluster} --idle-time-before-scale-down {seconds}")
-            }
-            Remedy::SetQuota { location, name, limit } => {
-                // Some families have spaces in their names.
-                write!(
-                    f,
-                    "muster quota update --location {location} --name '{name}' --limit {limit}"
-                )
-            }
-            Remedy::TryAgain { cluster } => write!(f, "{update} {cluster}"),
-            Remedy::GrowAtOnce { cluster } => write!(f, "{update} {cluster} --scale-up immediate"),
-            Remedy::JoinHost => f.write_str("muster host token"),
-            Remedy::OpenHost { host } => write!(f, "muster host uncordon {host}"),
-            Remedy::Unlock { lock } => write!(f, "muster lock delete --ids {}", lock.id()),
-            Remedy::Start { cluster } => write!(f, "muster compute start --name {cluster}"),
-            Remedy::Stop { cluster } => write!(f, "muster compute stop --name {cluster}"),
-            Remedy::Cancel { job } => write!(f, "muster job cancel --name {job}"),
-            Remedy::ListTasks { job } => write!(f, "muster job list --parent-job-name {job}"),
-            Remedy::CheckServer => f.write_str("muster doctor"),
-            Remedy::Wait { cluster } => write!(f, "muster compute list-nodes --name {cluster}"),
-        }
-    }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    Computes,
+    Hosts,
+    Jobs,
+    /// The nodes of a compute.
+    Nodes,
+    Users,
 }

@@ -23,7 +23,9 @@ pub(super) fn reword(cluster: &Cluster, reasons: Vec<Reason>) -> Vec<Reason> {
         | Remedy::Unlock { .. }
         | Remedy::Cancel { .. }
         | Remedy::Wait { .. }
-        | Remedy::ListTasks { .. } => false,
+        | Remedy::DrainHost { .. }
+        | Remedy::ListTasks { .. }
+        | Remedy::List(_) => false,
     };
     let reworded = |reason: Reason| match is_for_owners(&reason) {
         true => Reason::Serverless { cluster: cluster.name.clone(), what: Box::new(reason) },

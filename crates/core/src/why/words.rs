@@ -1,4 +1,4 @@
-//! The text of each reason. It ends with the command that would remove the reason.
+//! The text of each reason. It ends with what [`Reason::remedy`] would do about it.
 
 use std::fmt;
 
@@ -42,15 +42,10 @@ impl fmt::Display for Reason {
             Reason::Empty { .. } => "submit a job, or keep a node running",
             Reason::Instance { what, .. } => what.advice(),
             Reason::Store(trouble) => {
-                return write!(
-                    f,
-                    "; {}; to check the server's host: {}",
-                    trouble.advice(),
-                    self.remedy()
-                );
+                return write!(f, "; {}; to check the server's host", trouble.advice());
             }
         };
-        write!(f, "; {advice}: {}", self.remedy())
+        write!(f, "; {advice}")
     }
 }
 

@@ -232,7 +232,7 @@ fn names_of_tasks_are_taken() {
     let numbered = [3].into();
     let taken = JobRequest { numbered, ..array_request("other", plan("0-9", None)) };
     let refused = stage.say(Input::SubmitJob(Box::new(taken))).expect_err("a task's name is taken");
-    assert!(refused.message.contains("'other_3'"), "{refused}");
+    assert!(refused.to_string().contains("'other_3'"), "{refused}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_task_is_changed_and_deleted_with_its_array() {
         }))
     };
     let refused = stage.say(edit("sweep_0", known)).expect_err("only with its array");
-    assert!(refused.message.contains("job 'sweep'"), "{refused}");
+    assert!(refused.to_string().contains("job 'sweep'"), "{refused}");
     assert_eq!(stage.say(edit("sweep", parent)), Ok(Reply::Noted));
     let gone = stage.log.iter().rev().find_map(|change| match change {
         Change::JobGone { job, last, .. } => Some(last.0 - job.0),

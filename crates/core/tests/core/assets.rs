@@ -92,9 +92,9 @@ fn a_version_is_made_once_and_only_what_is_written_on_it_changes() {
     let refused = put(&mut stage, "ENV", "1", spec("two")).expect_err("it is another");
     assert_eq!(refused.kind, RefusalKind::Conflict);
     assert!(
-        refused.message.contains("cannot be changed; choose another version"),
+        refused.to_string().contains("cannot be changed; choose another version"),
         "{}",
-        refused.message
+        refused
     );
     let hashed = AssetSpec { hash: Some("h".into()), ..spec("one") };
     assert_eq!(kind(put(&mut stage, "env", "1", hashed)), Some(RefusalKind::Conflict));

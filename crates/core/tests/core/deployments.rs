@@ -128,7 +128,7 @@ fn if_one_part_is_refused_nothing_is_made() {
         let steps = [vec![new_workspace("v")], bad].concat();
         let refused = ask(&mut stage, request(steps)).expect_err(resource);
         assert_eq!(refused.kind, kind, "{refused}");
-        assert!(refused.message.starts_with(&format!("{resource}: ")), "{refused}");
+        assert!(refused.to_string().starts_with(&format!("{resource}: ")), "{refused}");
         assert_eq!(stage.log.len(), before);
     }
     let named = DeployRequest { name: "a/b".into(), ..request(vec![]) };

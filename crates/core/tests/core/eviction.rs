@@ -59,7 +59,7 @@ fn dedicated_nodes_are_not_evicted() {
     let node = stage.world.nodes().next().expect("the minimum").name.to_string();
     let refused = evict(&mut stage, "pool", &node).expect_err("it is dedicated");
     assert_eq!(refused.kind, RefusalKind::Invalid);
-    assert!(refused.message.contains("low_priority"), "{refused}");
+    assert!(refused.to_string().contains("low_priority"), "{refused}");
     let refused = evict(&mut stage, "pool", "none").expect_err("no such node");
     assert_eq!(refused.kind, RefusalKind::NotFound);
     assert_eq!(stage.nodes(), [NodePhase::Idle]);

@@ -1,14 +1,14 @@
 //! Resource groups, locks and deletions: what a lock forbids is refused with the name of the lock and changes nothing,
 //! a cluster under a lock explains why it does not grow, and deleting something deletes everything in it.
 
-use crate::support::{Stage, apply, someone, user, workspace};
+use crate::support::{self, Stage, apply, someone, user, workspace};
 use muster_core::model::{
     Activity, ActivityOutcome, ActivityRequest, ClusterPhase, LockLevel, NodePhase, OperationKind,
     OperationStatus, Record, Role, RoleAssignment, Scope, UserKind, WorkspaceKey,
 };
 use muster_core::model::{JobPhase, KeyDigest};
 use muster_core::time::Wall;
-use muster_core::why::{Reason, why, why_cluster};
+use muster_core::why::{Reason, Remedy, why, why_cluster};
 use muster_core::{
     AccessRequest, Change, ClusterPatch, GovernanceRequest, GroupPatch, Input, InputResult,
     NewLock, NewUser, RefusalKind, Refused, Reply, WorkspacePatch,
@@ -48,8 +48,12 @@ fn assert_locked(stage: &mut Stage, lock: &str, input: Input) {
     let before = stage.log.len();
     let refused: Refused = stage.say(input).expect_err("it is locked");
     assert_eq!(refused.kind, RefusalKind::Locked, "{refused}");
-    assert!(refused.message.contains(&format!("'{lock}'")), "{refused}");
-    assert!(refused.message.contains("muster lock delete --ids /subscriptions/"), "{refused}");
+    assert!(refused.to_string().contains(&format!("'{lock}'")), "{refused}");
+    let remedy = support::remedy(&refused);
+    assert!(
+        matches!(&remedy, Remedy::Unlock { lock: found } if *found.name == *lock),
+        "{remedy:?}"
+    );
     assert_eq!(stage.log.len(), before);
 }
 
@@ -238,7 +242,7 @@ fn groups_are_made_by_hand_or_with_the_first_workspace() {
         Ok(Reply::Group { is_new: false, .. })
     ));
     let refused = put_group(&mut stage, "new", Some("westus")).expect_err("it cannot be moved");
-    assert_eq!((refused.kind, &*refused.target), (RefusalKind::Conflict, "location"));
+    assert_eq!((refused.kind, refused.target), (RefusalKind::Conflict, "location".into()));
     for name in ["", ".", "a/b", &"x".repeat(91)] {
         let refused = put_group(&mut stage, name, Some("eastus")).expect_err("a bad name");
         assert_eq!(refused.kind, RefusalKind::Invalid, "{name:?}");

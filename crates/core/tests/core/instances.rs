@@ -1,10 +1,11 @@
 //! Instances: clusters of one node that users start and stop themselves.
 
-use crate::support::{Stage, apply, workspace};
+use crate::support::{self, Stage, apply, workspace};
 use muster_core::model::{
     Category, Cluster, ClusterPhase, ComputeKind, JobPhase, NodePhase, OperationStatus, Power,
     Progress, QuotaName, QuotaScope, Tier,
 };
+use muster_core::refusal::{ClusterProperty, JobField};
 use muster_core::why::{Remedy, why, why_cluster};
 use muster_core::{Change, ClusterPatch, Input, InputResult, RefusalKind, Reply};
 
@@ -106,7 +107,7 @@ fn what_is_so_already_succeeds_and_what_is_under_way_is_not_begun_twice() {
     assert_eq!(status(&stage, &stopped), OperationStatus::Succeeded);
     let refused = stage.power("box-one", Power::Restart).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Conflict);
-    assert!(refused.message.contains("start it"), "{}", refused.message);
+    assert!(refused.to_string().contains("start it"), "{refused}");
 }
 
 #[test]
@@ -187,9 +188,11 @@ fn it_counts_in_the_same_quota_also_while_it_is_stopped() {
     let refused = stage.put_cluster("pool", 0, 1, 60).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::QuotaExceeded);
     let refused = stage.put_instance("box-two").unwrap_err();
-    assert_eq!((refused.kind, &*refused.target), (RefusalKind::QuotaExceeded, "vmSize"));
-    for part in ["limit is 4", "4 are reserved", "8 would be needed", "--limit 8"] {
-        assert!(refused.message.contains(part), "{part}: {}", refused.message);
+    assert_eq!(refused.kind, RefusalKind::QuotaExceeded);
+    assert_eq!(refused.target, ClusterProperty::VmSize.into());
+    assert!(matches!(support::remedy(&refused), Remedy::SetQuota { limit: 8, .. }), "{refused}");
+    for part in ["limit is 4", "4 are reserved", "8 would be needed"] {
+        assert!(refused.to_string().contains(part), "{part}: {refused}");
     }
     assert_eq!(stage.world.clusters().len(), 1, "nothing was created");
     stage.provide();
@@ -251,17 +254,20 @@ fn clusters_and_instances_share_names_and_neither_becomes_the_other() {
     stage.put_cluster("pool", 0, 1, 60).unwrap();
     let to_cluster = ClusterPatch { kind: Some(ComputeKind::Cluster), ..<_>::default() };
     let refused = stage.put("box-one", to_cluster).unwrap_err();
-    assert_eq!(&*refused.target, "computeType");
+    assert_eq!(refused.target, ClusterProperty::Kind.into());
     let refused = stage.put_instance("pool").unwrap_err();
-    assert_eq!(&*refused.target, "computeType");
+    assert_eq!(refused.target, ClusterProperty::Kind.into());
     for power in [Power::Start, Power::Stop, Power::Restart] {
         let refused = stage.power("pool", power).unwrap_err();
-        assert_eq!((refused.kind, &*refused.target), (RefusalKind::Invalid, "computeType"));
+        assert_eq!(
+            (refused.kind, refused.target),
+            (RefusalKind::Invalid, ClusterProperty::Kind.into())
+        );
     }
     let many = ClusterPatch { nodes_max: Some(3), ..<_>::default() };
-    assert_eq!(&*stage.put("box-one", many).unwrap_err().target, "maxNodeCount");
+    assert_eq!(stage.put("box-one", many).unwrap_err().target, ClusterProperty::NodesMax.into());
     let refused = stage.submit("wide", "box-one", 2).unwrap_err();
-    assert_eq!(&*refused.target, "instanceCount");
+    assert_eq!(refused.target, JobField::Nodes.into());
     let refused = stage.power("none", Power::Start).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::NotFound);
 }

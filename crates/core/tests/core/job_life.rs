@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::support::{Stage, Wants, known_job, request, workspace};
+use crate::support::{self, Stage, Wants, known_job, request, workspace};
 use muster_core::model::{JobMetadata, JobPhase, JobSpec, LockLevel, Scope, SpecHash};
+use muster_core::why::Remedy;
 use muster_core::{
     GovernanceRequest, Input, InputResult, JobAction, JobEdit, JobPatch, JobRequest, KnownJob,
     NewLock, RefusalKind, Reply,
@@ -122,7 +123,7 @@ fn a_put_again_writes_on_it_but_never_changes_what_it_does() {
     let another = submit(&mut stage, with("j", |spec| spec.command = "false".into()));
     let refused = another.expect_err("it runs something else");
     assert_eq!(refused.kind, RefusalKind::Conflict);
-    assert!(refused.message.contains("choose another name"), "{refused}");
+    assert!(refused.to_string().contains("choose another name"), "{refused}");
     let unborn = JobRequest { is_archived: Some(true), ..with("new", |_| {}) };
     assert_eq!(kind(submit(&mut stage, unborn)), RefusalKind::Invalid);
 }
@@ -133,7 +134,7 @@ fn only_what_has_ended_is_deleted_and_its_name_is_free_again() {
     submit(&mut stage, with("j", |_| {})).expect("accepted");
     let refused = edit(&mut stage, "j", JobAction::Delete).expect_err("it waits");
     assert_eq!(refused.kind, RefusalKind::Conflict);
-    assert!(refused.message.contains("muster job cancel --name j"), "{refused}");
+    assert_eq!(support::remedy(&refused), Remedy::Cancel { job: "j".into() });
     ended(&mut stage, "j");
     assert_eq!(
         edit(&mut stage, "J", JobAction::Delete),

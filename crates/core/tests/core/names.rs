@@ -101,7 +101,7 @@ fn a_name_that_is_taken_does_not_say_whose_it_is() {
     }
     // A caller who may see it is told what to do about it.
     let refused = stage.say(role(Role::Reader, &theirs())).expect_err("it is another role");
-    assert!(refused.message.contains("assigns another role; remove it"), "{refused}");
+    assert!(refused.to_string().contains("assigns another role; remove it"), "{refused}");
 }
 
 /// Many public programs call their cluster `cpu-cluster`, so each workspace has its own.

@@ -195,7 +195,10 @@ fn shares_of_a_node_are_packed_metered_and_given_back() {
 fn a_job_that_asks_for_more_than_a_node_has_is_refused() {
     let mut stage = Stage::with_cluster("pool", 0, 4, 60);
     let refused = stage.submit_as(user("a"), "job", "pool", cores(5)).expect_err("a node has four");
-    assert!(refused.message.contains("5 vCPUs") && refused.message.contains("has 4"), "{refused}");
+    assert!(
+        refused.to_string().contains("5 vCPUs") && refused.to_string().contains("has 4"),
+        "{refused}"
+    );
 }
 
 fn predictive(max: u32) -> Stage {

@@ -20,7 +20,7 @@ fn submit(stage: &mut Stage, by: &str, name: &str) -> InputResult {
 
 fn refused(answer: InputResult) -> (RefusalKind, String) {
     let refused = answer.expect_err("refused");
-    (refused.kind, refused.message.to_string())
+    (refused.kind, refused.to_string())
 }
 
 #[test]

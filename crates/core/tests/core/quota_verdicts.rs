@@ -52,7 +52,7 @@ fn a_default_limit_counts_until_another_is_set() {
     stage.put_instance("own").expect("8 of 8");
     let refused = stage.put_cluster("two", 0, 1, 60).expect_err("12 of 8");
     assert_eq!(refused.kind, RefusalKind::QuotaExceeded, "{refused}");
-    assert!(refused.message.contains("its limit is 8 vCPUs, 8 are reserved"), "{refused}");
+    assert!(refused.to_string().contains("its limit is 8 vCPUs, 8 are reserved"), "{refused}");
     let scope = QuotaScope::new("sub", "eastus");
     let family = QuotaName::Family("standardDSv2Family".into());
     let set = |stage: &mut Stage, limit| {
@@ -61,7 +61,7 @@ fn a_default_limit_counts_until_another_is_set() {
     };
     set(&mut stage, Some(100));
     let refused = stage.put_cluster("two", 0, 2, 60).expect_err("16 of 12 in the region");
-    assert!(refused.message.contains("TotalDedicatedCores"), "{refused}");
+    assert!(refused.to_string().contains("TotalDedicatedCores"), "{refused}");
     stage.put_cluster("two", 0, 1, 60).expect("12 of 12");
     assert_eq!(stage.world.quota_limit(&scope, &family), Some(100));
     // Without it, the default applies again.
@@ -70,7 +70,7 @@ fn a_default_limit_counts_until_another_is_set() {
     let low =
         ClusterPatch { tier: Some(Tier::LowPriority), nodes_max: Some(2), ..Default::default() };
     let refused = stage.put("low", low).expect_err("8 of 4");
-    assert!(refused.message.contains("TotalLowPriorityCores"), "{refused}");
+    assert!(refused.to_string().contains("TotalLowPriorityCores"), "{refused}");
 }
 
 /// New nodes wait for the default limit as for any other, and are created when it is raised.

@@ -98,7 +98,7 @@ fn while_the_store_is_short_of_space_nothing_new_is_started() {
     assert_eq!(
         reasons[0].to_string(),
         "the server's disk is full: 3 MiB are free, and nothing new is started until 32 MiB are free; delete data that is \
-         not needed, or free space on it; to check the server's host: muster doctor"
+         not needed, or free space on it; to check the server's host"
     );
     let figures = reasons[0].figures();
     assert_eq!((figures.value, figures.needed), (3, 32));

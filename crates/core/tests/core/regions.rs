@@ -38,9 +38,10 @@ fn a_region_that_does_not_exist_is_refused_with_the_nearest() {
         ("group", group(&mut stage, "new", "eastsu")),
     ] {
         let refused = refused.expect_err(what);
-        assert_eq!((refused.kind, &*refused.target), (RefusalKind::Invalid, "location"), "{what}");
-        assert!(refused.message.contains("did you mean 'eastus'?"), "{what}: {refused}");
-        assert!(refused.message.contains("regions = \"eastsu\""), "{what}: {refused}");
+        assert_eq!(refused.kind, RefusalKind::Invalid, "{what}");
+        assert_eq!(refused.target, "location".into(), "{what}");
+        assert!(refused.to_string().contains("did you mean 'eastus'?"), "{what}: {refused}");
+        assert!(refused.to_string().contains("regions = \"eastsu\""), "{what}: {refused}");
     }
     assert_eq!(stage.log.len(), before, "something changed");
 }

@@ -1,14 +1,15 @@
 //! Scenarios: what users do, and what must happen then.
 
-use crate::support::{Stage, workspace};
+use crate::support::{self, Stage, workspace};
 use muster_core::agent::AttemptPhase;
 use muster_core::ids::Epoch;
 use muster_core::model::{
-    AdminAccount, AttemptOutcome, Category, Exit, Identity, JobPhase, LedgerLine, NodePhase,
-    NodeState, OsType, RemoteLogin, Tier,
+    AdminAccount, AttemptOutcome, Category, ClusterName, Exit, Identity, JobPhase, LedgerLine,
+    NodePhase, NodeState, OsType, RemoteLogin, Tier,
 };
+use muster_core::refusal::{ClusterProperty, ClusterRule, JobField, JobRule, Rule};
 use muster_core::time::Span;
-use muster_core::why::{Reason, why};
+use muster_core::why::{Reason, Remedy, why};
 use muster_core::{Change, ClusterPatch, EffectKind, Input, RefusalKind, Reply};
 
 fn lines(stage: &Stage) -> Vec<&LedgerLine> {
@@ -411,7 +412,7 @@ fn fixed_properties_stay_and_the_rest_merges() {
     ];
     for wanted in changes {
         let refused = stage.put("pool", wanted.clone()).expect_err("it can never be changed");
-        assert!(refused.message.contains("cannot be changed"), "{wanted:?}: {refused}");
+        assert!(refused.to_string().contains("cannot be changed"), "{wanted:?}: {refused}");
     }
 }
 
@@ -427,10 +428,13 @@ fn what_clients_rewrite_when_they_send_back_what_they_read_is_no_change() {
     stage.put("open", login(enabled)).expect("created");
     stage.put("open", login(RemoteLogin::NotSpecified)).expect("says nothing");
     let refused = stage.put("open", login(disabled)).expect_err("says something else");
-    assert_eq!(&*refused.target, "remoteLoginPortPublicAccess");
+    assert_eq!(refused.target, ClusterProperty::RemoteLogin.into());
     let off = ClusterPatch { disable_local_auth: Some(true), ..Default::default() };
     stage.put("pool", off.clone()).expect("a client that lost the account sends this");
-    assert_eq!(&*stage.patch("pool", off).expect_err("requested").target, "disableLocalAuth");
+    assert_eq!(
+        stage.patch("pool", off).expect_err("requested").target,
+        ClusterProperty::DisableLocalAuth.into()
+    );
 }
 
 #[test]
@@ -471,24 +475,35 @@ fn a_patch_changes_scale_tags_identity_and_description_only() {
     let password = AdminAccount { password_digest: Some("d".into()), ..admin.clone() };
     let key = AdminAccount { ssh_public_key: Some("other".into()), ..admin };
     for (target, wanted) in [
-        ("vmSize", ClusterPatch { vm_size: Some("STANDARD_DS12_V2".into()), ..none() }),
-        ("location", ClusterPatch { location: Some("westus".into()), ..none() }),
-        ("vmPriority", ClusterPatch { tier: Some(Tier::LowPriority), ..none() }),
-        ("osType", ClusterPatch { os_type: Some(OsType::Windows), ..none() }),
-        ("virtualMachineImage", ClusterPatch { virtual_machine_image: Some("i".into()), ..none() }),
-        ("isolatedNetwork", ClusterPatch { isolated_network: Some(true), ..none() }),
-        ("subnet", ClusterPatch { subnet: Some("/subnets/two".into()), ..none() }),
-        ("userAccountCredentials", ClusterPatch { admin: Some(key), ..none() }),
-        ("userAccountCredentials", ClusterPatch { admin: Some(password), ..none() }),
-        ("enableNodePublicIp", ClusterPatch { enable_node_public_ip: Some(false), ..none() }),
-        ("propertyBag", ClusterPatch { property_bag: Some("{}".into()), ..none() }),
+        (
+            ClusterProperty::VmSize,
+            ClusterPatch { vm_size: Some("STANDARD_DS12_V2".into()), ..none() },
+        ),
+        (ClusterProperty::Location, ClusterPatch { location: Some("westus".into()), ..none() }),
+        (ClusterProperty::Tier, ClusterPatch { tier: Some(Tier::LowPriority), ..none() }),
+        (ClusterProperty::OsType, ClusterPatch { os_type: Some(OsType::Windows), ..none() }),
+        (
+            ClusterProperty::VirtualMachineImage,
+            ClusterPatch { virtual_machine_image: Some("i".into()), ..none() },
+        ),
+        (ClusterProperty::IsolatedNetwork, ClusterPatch { isolated_network: Some(true), ..none() }),
+        (ClusterProperty::Subnet, ClusterPatch { subnet: Some("/subnets/two".into()), ..none() }),
+        (ClusterProperty::Admin, ClusterPatch { admin: Some(key), ..none() }),
+        (ClusterProperty::Admin, ClusterPatch { admin: Some(password), ..none() }),
+        (
+            ClusterProperty::EnableNodePublicIp,
+            ClusterPatch { enable_node_public_ip: Some(false), ..none() },
+        ),
+        (ClusterProperty::PropertyBag, ClusterPatch { property_bag: Some("{}".into()), ..none() }),
     ] {
         let refused = stage.patch("pool", wanted.clone()).expect_err("it can never be changed");
-        assert_eq!(&*refused.target, target, "{wanted:?}");
+        assert_eq!(refused.target, target.into(), "{wanted:?}");
     }
     let two = ClusterPatch { tier: Some(Tier::LowPriority), location: Some("x".into()), ..none() };
     let refused = stage.patch("pool", two).expect_err("both");
-    assert!(refused.message.contains("vmPriority") && refused.message.contains("location"));
+    let Rule::Cluster(ClusterRule::Fixed(values)) = refused.rule else { panic!("{refused}") };
+    let named: Vec<_> = values.iter().map(|value| value.property).collect();
+    assert_eq!(named, [ClusterProperty::Location, ClusterProperty::Tier]);
     let refused = stage.patch("missing", none()).expect_err("nothing to change");
     assert_eq!(refused.kind, RefusalKind::NotFound);
 }
@@ -513,14 +528,14 @@ fn bad_requests_are_refused_with_the_value_and_change_nothing() {
         ("new", ClusterPatch { vm_size: Some("Standard_NC6".into()), ..Default::default() }, "NC6"),
         ("new", ClusterPatch { description: text(5_000), ..Default::default() }, "5000"),
         ("new", ClusterPatch { tags: tags(51), ..Default::default() }, "51"),
-        ("new", ClusterPatch { location: Some("".into()), ..Default::default() }, "location"),
+        ("new", ClusterPatch { location: Some("".into()), ..Default::default() }, "Location"),
         ("POOL", ClusterPatch { nodes_min: Some(3), ..Default::default() }, "3"),
     ];
     let before = stage.log.len();
     for (name, wanted, expected) in puts {
         let refused = stage.put(name, wanted.clone()).expect_err("refused");
         assert_eq!(refused.kind, RefusalKind::Invalid, "{name} {wanted:?}");
-        assert!(refused.message.contains(expected), "{name} {wanted:?}: {refused}");
+        assert!(refused.to_string().contains(expected), "{name} {wanted:?}: {refused}");
     }
     for (name, compute, nodes, expected) in [
         ("", "pool", 1, "empty"),
@@ -530,10 +545,34 @@ fn bad_requests_are_refused_with_the_value_and_change_nothing() {
         ("job", "pool", 3, "at most 2"),
     ] {
         let refused = stage.submit(name, compute, nodes).expect_err("refused");
-        assert!(refused.message.contains(expected), "{name} {compute} {nodes}: {refused}");
+        assert!(refused.to_string().contains(expected), "{name} {compute} {nodes}: {refused}");
     }
     assert_eq!(stage.cancel("missing").expect_err("unknown").kind, RefusalKind::NotFound);
     assert_eq!(stage.log.len(), before, "nothing was changed");
+}
+
+#[test]
+fn a_refusal_is_the_field_the_rule_the_value_and_the_limit() {
+    let mut stage = Stage::with_cluster("pool", 0, 2, 60);
+    let mut put = |wanted: ClusterPatch| {
+        let refused = stage.put("pool", wanted).expect_err("refused");
+        (refused.target, refused.rule)
+    };
+    let many = ClusterPatch { nodes_max: Some(10_001), ..Default::default() };
+    let rule = ClusterRule::TooManyNodes { nodes: 10_001, max: 10_000 };
+    assert_eq!(put(many), (ClusterProperty::NodesMax.into(), rule.into()));
+    let above = ClusterPatch { nodes_min: Some(7), ..Default::default() };
+    let rule = ClusterRule::MinimumAboveMaximum { min: 7, max: 2 };
+    assert_eq!(put(above), (ClusterProperty::NodesMin.into(), rule.into()));
+    let long = ClusterPatch { description: Some("x".repeat(5_000).into()), ..Default::default() };
+    let rule = Rule::TooLong { bytes: 5_000, max: 4_096 };
+    assert_eq!(put(long), (ClusterProperty::Description.into(), rule));
+    let refused = stage.submit("wide", "pool", 3).expect_err("refused");
+    let compute = ClusterName::new("pool").expect("a name");
+    let rule = JobRule::LargerThanCompute { nodes: 3, compute: compute.clone(), max: 2 };
+    assert_eq!((&refused.target, &refused.rule), (&JobField::Nodes.into(), &rule.into()));
+    let raise = Remedy::SetMaximum { cluster: compute, nodes_max: 3 };
+    assert_eq!(support::remedy(&refused), raise);
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::support::{Stage, Wants, request, someone, workspace};
+use crate::support::{self, Stage, Wants, request, someone, workspace};
 use muster_core::model::{
     Cluster, ClusterName, DefaultLimits, JobIdentity, JobSpec, JobTier, LockLevel, QuotaName,
     QuotaScope, SERVERLESS, Scope, SpecHash, Tier,
 };
+use muster_core::refusal::{JobField, Refused};
 use muster_core::time::Span;
+use muster_core::why::Remedy;
 use muster_core::{
     ClusterPatch, GovernanceRequest, Input, InputResult, JobRequest, NewLock, RefusalKind, Reply,
     why,
@@ -71,6 +73,14 @@ fn a_cluster_shrinks_back_to_zero() {
     assert_eq!(stage.world.cluster_index(id).expect("it exists").alive(), 0);
 }
 
+/// The quota that the refusal advises to raise, and to which limit.
+fn set_quota(refused: &Refused) -> (String, u64) {
+    match support::remedy(refused) {
+        Remedy::SetQuota { name, limit, .. } => (name.to_string(), limit),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn what_can_never_run_is_refused_and_makes_nothing() {
     let mut stage = Stage::new();
@@ -78,17 +88,17 @@ fn what_can_never_run_is_refused_and_makes_nothing() {
         submit(&mut stage, "a", |spec| spec.instance_type = Some("Standard_DS3_v22".into()));
     let refused = refused.expect_err("an unknown size");
     assert_eq!(refused.kind, RefusalKind::Invalid);
-    assert!(refused.message.contains("did you mean Standard_DS3_v2?"), "{refused}");
+    assert!(refused.to_string().contains("did you mean Standard_DS3_v2?"), "{refused}");
     let refused = submit(&mut stage, "a", |spec| spec.nodes = 33).expect_err("too many");
-    assert!(refused.message.contains("at most 32"), "{refused}");
+    assert!(refused.to_string().contains("at most 32"), "{refused}");
     let refused = submit(&mut stage, "a", |spec| spec.share.gpus = Some(1));
-    assert!(refused.expect_err("no GPU").message.contains("has 0"));
+    assert!(refused.expect_err("no GPU").to_string().contains("has 0"));
     let scope = QuotaScope::new(&workspace().subscription, "eastus");
     let limits = [(QuotaName::Region, Some(4))].into();
     stage.say(Input::SetQuota { scope, limits }).expect("a limit");
     let refused = submit(&mut stage, "a", |spec| spec.nodes = 2).expect_err("beyond the quota");
     assert_eq!(refused.kind, RefusalKind::QuotaExceeded);
-    assert!(refused.message.contains("--limit 8"), "{refused}");
+    assert_eq!(set_quota(&refused), ("TotalDedicatedCores".to_owned(), 8));
     assert_eq!(serverless(&stage).len(), 0);
     submit(&mut stage, "a", |_| {}).expect("one node fits");
 }
@@ -101,13 +111,13 @@ fn a_job_beyond_the_default_limit_is_refused_too() {
         DefaultLimits { region: Some(12), family: Some(8), low_priority: Some(4) };
     let refused = submit(&mut stage, "a", |spec| spec.nodes = 3).expect_err("12 of 8");
     assert_eq!(refused.kind, RefusalKind::QuotaExceeded, "{refused}");
-    assert!(refused.message.contains("--name 'standardDSv2Family' --limit 12"), "{refused}");
+    assert_eq!(set_quota(&refused), ("standardDSv2Family".to_owned(), 12));
     let spot = |spec: &mut JobSpec| {
         spec.job_tier = Some(JobTier::Spot);
         spec.nodes = 2;
     };
     let refused = submit(&mut stage, "a", spot).expect_err("8 of 4");
-    assert!(refused.message.contains("--name 'TotalLowPriorityCores' --limit 8"), "{refused}");
+    assert_eq!(set_quota(&refused), ("TotalLowPriorityCores".to_owned(), 8));
     submit(&mut stage, "a", |spec| spec.nodes = 2).expect("8 of 8");
 }
 
@@ -192,27 +202,27 @@ fn a_job_that_contradicts_the_compute_that_it_names_is_refused() {
         let client = client.map(Box::from);
         Some(Box::new(JobIdentity::Managed { client, object: None, resource: None }))
     };
-    let cases: [(Change<'_>, &str, &str); 3] = [
+    let cases: [(Change<'_>, JobField, &str); 3] = [
         (
             &|spec| spec.instance_type = Some("Standard_NC6".into()),
-            "resources.instanceType",
-            "leave instanceType out",
+            JobField::InstanceType,
+            "out, name a compute of that size",
         ),
         (
             &|spec| spec.job_tier = Some(JobTier::Spot),
-            "queueSettings.jobTier",
-            "jobTier is 'Spot', but compute 'cpu' is dedicated",
+            JobField::Tier,
+            " is 'Spot', but compute 'cpu' is dedicated",
         ),
         (
             &|spec| spec.identity = managed(Some("11111111-2222-3333-4444-555555555555")),
-            "identity.clientId",
+            JobField::ClientId,
             "which is no identity of compute 'cpu' (it has no identity)",
         ),
     ];
     for (change, target, words) in cases {
-        let refused = stage.say(Input::SubmitJob(Box::new(on(change)))).expect_err(target);
-        assert_eq!((refused.kind, &*refused.target), (RefusalKind::Invalid, target));
-        assert!(refused.message.contains(words), "{}", refused.message);
+        let refused = stage.say(Input::SubmitJob(Box::new(on(change)))).expect_err("refused");
+        assert_eq!((refused.kind, &refused.target), (RefusalKind::Invalid, &target.into()));
+        assert!(refused.to_string().contains(words), "{refused}");
     }
     let same = on(&|spec| {
         spec.instance_type = Some(size.to_lowercase().into());

@@ -16,6 +16,7 @@ use muster_core::model::{
     JobPhase, JobSpec, JobState, KeyDigest, Lease, NodePhase, Power, Priority, QuotaScope,
     RoleAssignment, ScaleUp, Scope, ShareRequest, SpecHash, User, WorkspaceKey,
 };
+use muster_core::refusal::{Part, Refused};
 use muster_core::time::{Elapsed, Now, Span, Wall};
 use muster_core::why::Remedy;
 use muster_core::{
@@ -500,6 +501,18 @@ pub fn rows(changes: &[Change]) -> WorldRows {
     rows
 }
 
+/// The only remedy that a refusal names.
+pub fn remedy(refused: &Refused) -> Remedy {
+    let words = refused.words();
+    let mut remedies = words.parts().iter().filter_map(|part| match part {
+        Part::Remedy(remedy) => Some(remedy),
+        Part::Text(_) | Part::Field(_) => None,
+    });
+    let remedy = remedies.next().unwrap_or_else(|| panic!("{refused} names no remedy"));
+    assert!(remedies.next().is_none(), "{refused}");
+    (**remedy).clone()
+}
+
 /// Does what the command of a remedy would do.
 pub fn apply(stage: &mut Stage, remedy: &Remedy) {
     let update = |cluster: &ClusterName, wanted: ClusterPatch| (cluster.to_string(), wanted);
@@ -555,7 +568,12 @@ pub fn apply(stage: &mut Stage, remedy: &Remedy) {
             stage.say(Input::Tick).expect("a tick");
             return;
         }
-        Remedy::Wait { .. } | Remedy::ListTasks { .. } => return,
+        Remedy::DrainHost { host } => {
+            let request = HostRequest::SetState { name: host.clone(), state: HostState::Draining };
+            stage.say(Input::ChangeHosts(Box::new(request))).expect("it can be done");
+            return;
+        }
+        Remedy::Wait { .. } | Remedy::ListTasks { .. } | Remedy::List(_) => return,
     };
     // Raising a maximum may need a higher quota first; the next round tells.
     let _ = stage.put(&name, wanted);

@@ -35,6 +35,7 @@ use muster_core::model::{Action, Activity, ActivityOutcome, ActivityRequest, Cal
 use muster_core::time::Wall;
 use muster_core::{Input, Reply};
 use muster_wire::job::Dialect;
+use muster_wire::spelling::PARTS_HEADER;
 use muster_wire::{ArmError, Query, Request, Route, activity};
 
 use super::auth::Need;
@@ -68,8 +69,10 @@ struct Call {
 }
 
 pub async fn handle(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
+    let wants_parts = request.headers().contains_key(PARTS_HEADER);
     match answer(app, request).await {
         Ok(response) => response,
+        Err(failed) if wants_parts => failed.into_response_in_parts(),
         Err(failed) => failed.into_response(),
     }
 }

@@ -18,6 +18,7 @@ use muster_providers::joined::protocol::{
     BadBody, JoinReply, JoinRequest, Stamp, SyncAnswer, SyncRequest, Terms, WantedEnvironment,
     WantedNode,
 };
+use muster_wire::spelling;
 
 use super::listener;
 use super::login::Source;
@@ -75,7 +76,7 @@ pub async fn join(
         }
         Ok(Ok(other)) => unexpected(&other),
         Ok(Err(refused)) if refused.kind == RefusalKind::NotFound => {
-            slowed(&app, source, refused.message.to_string()).await
+            slowed(&app, source, spelling::message(&refused.words())).await
         }
         Ok(Err(refused)) => refusal_response(&refused),
         Err(unavailable) => busy(&unavailable),
@@ -194,7 +195,7 @@ fn refusal_response(refused: &Refused) -> Response {
         RefusalKind::Invalid => StatusCode::BAD_REQUEST,
         _ => StatusCode::CONFLICT,
     };
-    (status, refused.message.to_string()).into_response()
+    (status, spelling::message(&refused.words())).into_response()
 }
 
 fn busy(unavailable: &Unavailable) -> Response {

@@ -3,6 +3,7 @@
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use muster_store::StoreError;
+use muster_wire::error::Sent;
 use muster_wire::{ArmError, to_json};
 use serde::Serialize;
 use tracing::error;
@@ -77,19 +78,26 @@ impl From<StoreError> for Failed {
     }
 }
 
+impl Failed {
+    /// For a client that spells the fields in a message in its own way.
+    pub fn into_response_in_parts(self) -> Response {
+        response(&self.0, &self.0.sent_in_parts())
+    }
+}
+
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
-        let Failed(failed) = self;
-        let status =
-            StatusCode::from_u16(failed.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = document(status, &failed.sent());
-        for (name, value) in &failed.headers {
-            if let (Ok(name), Ok(value)) =
-                (HeaderName::try_from(*name), HeaderValue::from_str(value))
-            {
-                response.headers_mut().insert(name, value);
-            }
-        }
-        response
+        response(&self.0, &self.0.sent())
     }
+}
+
+fn response(failed: &ArmError, body: &Sent<'_>) -> Response {
+    let status = StatusCode::from_u16(failed.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = document(status, body);
+    for (name, value) in &failed.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::from_str(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
 }

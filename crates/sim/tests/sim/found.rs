@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muster_core::catalogue::Catalogue;
 use muster_core::model::{Caller, JobSpec, SpecHash, WorkspaceKey};
+use muster_core::refusal::JobField;
 use muster_core::time::{Elapsed, Now, Wall};
 use muster_core::{
     Change, ClusterPatch, Input, InputResult, JobRequest, RefusalKind, Reply, Settings, World,
@@ -89,6 +90,6 @@ fn a_late_report_of_an_earlier_boot_does_not_make_a_job_run_twice() {
 fn a_job_larger_than_any_cluster_is_refused_even_by_a_closed_cluster() {
     let mut world = world();
     let refused = step(&mut world, &[submit(10_001)], NOW).answers.remove(0).unwrap_err();
-    assert_eq!((refused.kind, &*refused.target), (RefusalKind::Invalid, "instanceCount"));
+    assert_eq!((refused.kind, refused.target), (RefusalKind::Invalid, JobField::Nodes.into()));
     assert!(step(&mut world, &[submit(10_000)], NOW).answers[0].is_ok());
 }

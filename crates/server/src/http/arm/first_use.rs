@@ -1,6 +1,7 @@
 //! Workspaces that exist as soon as they are used. A missing one is created here and nowhere else.
 
 use muster_core::model::{Action, ActivityRequest, Scope, Workspace, WorkspaceKey};
+use muster_core::refusal::Target;
 use muster_core::{Input, RefusalKind, Reply};
 use muster_wire::{Route, activity};
 
@@ -27,7 +28,8 @@ impl Call {
     ) -> Result<Reply, Failed> {
         match self.app.writer.submit(self.asked(input.clone())).await? {
             Err(refused)
-                if refused.kind == RefusalKind::NotFound && &*refused.target == "workspace" =>
+                if refused.kind == RefusalKind::NotFound
+                    && refused.target == Target::from("workspace") =>
             {
                 match create(self, workspace).await? {
                     true => self.submit(input).await,

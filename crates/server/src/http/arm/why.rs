@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use muster_core::model::{Action, Role, RoleAssignment, Scope, WorkspaceKey};
 use muster_core::why::{Reason, Remedy};
+use muster_wire::spelling;
 use muster_wire::why::{self, WhyDocument};
 
 use super::{Call, Failed, cluster, job};
@@ -56,7 +57,8 @@ pub async fn compute(
 async fn store_note(call: &Call, reasons: &[Reason]) -> Result<Option<String>, Failed> {
     let is_told = reasons.iter().any(|reason| matches!(reason, Reason::Store(_)));
     let trouble = call.app.writer.store_trouble().await?.filter(|_| !is_told);
-    Ok(trouble.map(|trouble| Reason::Store(trouble).to_string()))
+    let note = |reason: Reason| format!("{reason}: {}", spelling::command(&reason.remedy()));
+    Ok(trouble.map(|trouble| note(Reason::Store(trouble))))
 }
 
 /// Adds whom to ask, if the caller may not follow the advice.
@@ -86,12 +88,13 @@ fn needs(workspace: &WorkspaceKey, remedy: &Remedy) -> Option<(Action, Scope)> {
         Remedy::SetQuota { .. } => {
             Some((Action::ManageQuota, Scope::subscription(&workspace.subscription)))
         }
-        Remedy::JoinHost | Remedy::OpenHost { .. } | Remedy::CheckServer => {
-            Some((Action::ManageAccess, Scope::Everything))
-        }
+        Remedy::JoinHost
+        | Remedy::OpenHost { .. }
+        | Remedy::DrainHost { .. }
+        | Remedy::CheckServer => Some((Action::ManageAccess, Scope::Everything)),
         Remedy::Unlock { lock } => Some((Action::ManageAccess, lock.scope.clone())),
         Remedy::Cancel { .. } => Some((Action::RunJobs, Scope::workspace(workspace))),
-        Remedy::Wait { .. } | Remedy::ListTasks { .. } => None,
+        Remedy::Wait { .. } | Remedy::ListTasks { .. } | Remedy::List(_) => None,
     }
 }
 

@@ -1,0 +1,146 @@
+//! The fields of requests that refusals name. Each dialect spells them in a table of its own.
+
+/// A field of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Field {
+    Cluster(ClusterProperty),
+    Job(JobField),
+    /// Two parts of [`ClusterProperty::Admin`].
+    AdminUserName,
+    AdminSshKey,
+    FriendlyName,
+    ManagedNetwork,
+    AssetDescription,
+    AssetProperties,
+    ResourceGroup,
+    /// The user that a role is assigned to.
+    RolePrincipal,
+    RoleDefinition,
+    /// How long a join token is valid.
+    TokenLifetime,
+}
+
+/// The properties of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClusterProperty {
+    Kind,
+    ReleasesQuotaOnStop,
+    Location,
+    Description,
+    Tags,
+    VmSize,
+    Tier,
+    NodesMin,
+    NodesMax,
+    IdleTime,
+    ScaleUp,
+    OsType,
+    VirtualMachineImage,
+    IsolatedNetwork,
+    Subnet,
+    Admin,
+    RemoteLogin,
+    EnableNodePublicIp,
+    DisableLocalAuth,
+    Identity,
+    PropertyBag,
+}
+
+impl ClusterProperty {
+    pub const ALL: [ClusterProperty; 21] = [
+        ClusterProperty::Kind,
+        ClusterProperty::ReleasesQuotaOnStop,
+        ClusterProperty::Location,
+        ClusterProperty::Description,
+        ClusterProperty::Tags,
+        ClusterProperty::VmSize,
+        ClusterProperty::Tier,
+        ClusterProperty::NodesMin,
+        ClusterProperty::NodesMax,
+        ClusterProperty::IdleTime,
+        ClusterProperty::ScaleUp,
+        ClusterProperty::OsType,
+        ClusterProperty::VirtualMachineImage,
+        ClusterProperty::IsolatedNetwork,
+        ClusterProperty::Subnet,
+        ClusterProperty::Admin,
+        ClusterProperty::RemoteLogin,
+        ClusterProperty::EnableNodePublicIp,
+        ClusterProperty::DisableLocalAuth,
+        ClusterProperty::Identity,
+        ClusterProperty::PropertyBag,
+    ];
+}
+
+macro_rules! job_fields {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The fields of a job that refusals name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum JobField { $($(#[$doc])* $name,)* }
+
+        impl JobField {
+            pub const ALL: &[JobField] = &[$(JobField::$name,)*];
+        }
+    };
+}
+
+job_fields! {
+    Command,
+    Compute,
+    Nodes,
+    /// The VM size of a job without a compute.
+    InstanceType,
+    Tier,
+    Timeout,
+    DisplayName,
+    ExperimentName,
+    Description,
+    IsArchived,
+    EnvironmentVariables,
+    /// Muster's own: the folder with which a job continues after an eviction.
+    Checkpoint,
+    ShareVcpus,
+    ShareMemory,
+    ShareGpus,
+    /// Processes per node.
+    Processes,
+    Workers,
+    ClientId,
+    ObjectId,
+    ResourceId,
+    Inputs,
+    Outputs,
+    Services,
+    Properties,
+}
+
+impl Field {
+    pub fn all() -> impl Iterator<Item = Field> {
+        let others = [
+            Field::AdminUserName,
+            Field::AdminSshKey,
+            Field::FriendlyName,
+            Field::ManagedNetwork,
+            Field::AssetDescription,
+            Field::AssetProperties,
+            Field::ResourceGroup,
+            Field::RolePrincipal,
+            Field::RoleDefinition,
+            Field::TokenLifetime,
+        ];
+        let clusters = ClusterProperty::ALL.into_iter().map(Field::Cluster);
+        clusters.chain(JobField::ALL.iter().copied().map(Field::Job)).chain(others)
+    }
+}
+
+impl From<ClusterProperty> for Field {
+    fn from(property: ClusterProperty) -> Field {
+        Field::Cluster(property)
+    }
+}
+
+impl From<JobField> for Field {
+    fn from(field: JobField) -> Field {
+        Field::Job(field)
+    }
+}
