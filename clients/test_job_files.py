@@ -355,7 +355,7 @@ REFUSED = {
     "command: x\ncompute: azureml:waits-clusters\nenvironment: azureml:none-such:1\n": "none-such",
     "command: x\nenvironment: azureml:none-such@latest\n": "none-such",
     "command: x\ninputs: {d: {type: uri_file, path: 'azureml:none-such:1'}}\n": "none-such",
-    "command: x\nresources: {instance_count: 4000}\n": "instanceCount",
+    "command: x\nresources: {instance_count: 4000}\n": "resources.instance_count is 4000",
     "command: x\nname: a b\n": "name",
     "command: x\ncode: evil\n": "outside the folder",
 }

@@ -22,6 +22,7 @@ use muster_core::ErrorChain;
 use muster_core::model::WorkspaceKey;
 use muster_wire::cloud::TokenReply;
 use muster_wire::error::ErrorBody;
+use muster_wire::spelling::PARTS_HEADER;
 use muster_wire::{Page, Route, from_json};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -37,6 +38,8 @@ const API_VERSION: &str = "2026-09-01";
 const TOKEN_API_VERSION: &str = "2019-08-01";
 const IDENTITY_HEADER: HeaderName = HeaderName::from_static("x-identity-header");
 const OPERATION_HEADER: HeaderName = HeaderName::from_static("azure-asyncoperation");
+/// Errors name fields in a way that we can spell.
+const PARTS: HeaderName = HeaderName::from_static(PARTS_HEADER);
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -459,6 +462,7 @@ fn http_client(server: &Server) -> CliResult<reqwest::Client> {
     }
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("muster/", env!("CARGO_PKG_VERSION")))
+        .default_headers(HeaderMap::from_iter([(PARTS, HeaderValue::from_static("1"))]))
         .tls_certs_only(cas)
         .https_only(true)
         .http1_only()

@@ -9,6 +9,7 @@ use muster_core::ErrorChain;
 use muster_wire::error::ErrorDetail;
 
 use crate::output::{self, is_command};
+use crate::spelling;
 
 pub type CliResult<T = ()> = Result<T, Failure>;
 
@@ -84,9 +85,9 @@ impl Failure {
 
     /// The server's own message after its error code, in the form that Azure's command line uses.
     pub fn answered(status: u16, detail: &ErrorDetail) -> Failure {
-        let mut text = format!("({}) {}", printable(&detail.code), message(&detail.message));
+        let mut text = format!("({}) {}", printable(&detail.code), spelling::of_error(detail));
         for part in &detail.details {
-            write!(text, "; ({}) {}", printable(&part.code), message(&part.message))
+            write!(text, "; ({}) {}", printable(&part.code), spelling::of_error(part))
                 .expect("writing to a string cannot fail");
         }
         let mut failure = match status {

@@ -56,6 +56,7 @@ mod serve;
 mod server_location;
 mod server_process;
 mod sim;
+mod spelling;
 mod status;
 mod storage;
 mod up;

@@ -242,7 +242,7 @@ const ASKED: &[Case] = &[
         "no nodes",
         &["job", "create", "--compute", "cpu", "--command", "true", "--instance-count", "0"],
         2,
-        &["instanceCount is 0", "at least 1"],
+        &["--instance-count is 0", "at least 1"],
     ),
     (
         "too many nodes",

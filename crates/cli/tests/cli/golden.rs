@@ -1,9 +1,11 @@
 //! What people see: tables and errors, stored as files. `MUSTER_GOLDEN=write` writes them again.
 
+use muster_core::refusal::Field;
+
 use crate::support::{CLUSTER, Site};
 
 /// The commands run in this order against one server; the output of each is in the file of its name.
-const SEEN: [(&str, &[&str]); 46] = [
+const SEEN: [(&str, &[&str]); 53] = [
     ("compute-list-empty", &["compute", "list", "-o", "table"]),
     ("compute-create", &CLUSTER),
     ("compute-show-table", &["compute", "show", "-n", "cpu", "-o", "table"]),
@@ -21,6 +23,17 @@ const SEEN: [(&str, &[&str]); 46] = [
         "instance-refused",
         &["compute", "create", "-n", "mine", "-t", "ComputeInstance", "--max-instances", "2"],
     ),
+    ("compute-too-large", &["compute", "create", "-n", "big", "--max-instances", "50000"]),
+    (
+        "compute-min-above-max",
+        &["compute", "create", "-n", "odd", "--min-instances", "7", "--max-instances", "3"],
+    ),
+    ("compute-min-above-default", &["compute", "create", "-n", "odd", "--min-instances", "7"]),
+    (
+        "compute-fixed",
+        &["compute", "create", "-n", "cpu", "--size", "Standard_DS3_v2", "--tier", "low_priority"],
+    ),
+    ("compute-set-too-large", &["compute", "update", "-n", "cpu", "--set", "max_instances=50000"]),
     ("workspace-missing", &["workspace", "show", "-n", "defaults"]),
     ("compute-start", &["compute", "start", "-n", "cpu"]),
     ("compute-attach", &["compute", "attach", "-n", "vm"]),
@@ -36,6 +49,14 @@ const SEEN: [(&str, &[&str]); 46] = [
     ("resource-bad-id", &["resource", "show", "--ids", "cpu"]),
     ("job-list-empty", &["job", "list", "-o", "table"]),
     ("job-bad-compute", &["job", "create", "--compute", "cpus", "--command", "true", "-n", "j"]),
+    (
+        "job-too-large",
+        &["job", "create", "--compute", "cpu", "--command", "true", "--instance-count", "9"],
+    ),
+    (
+        "job-too-long",
+        &["job", "create", "--compute", "cpu", "--command", "true", "--timeout", "999999999"],
+    ),
     ("environment-list-empty", &["environment", "list", "-o", "table"]),
     (
         "environment-create",
@@ -122,6 +143,22 @@ fn masked_line(line: &str) -> String {
     }
 }
 
+/// The names that Azure's clients use for fields of clusters and jobs, in an error or a note. Users of `muster` know these
+/// fields by other names.
+fn names_of_azure(seen: &str) -> Vec<&'static str> {
+    let (_, talk) = seen.split_once("--- talk").expect("written above");
+    let words: Vec<&str> = talk.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let names = Field::all().map(muster_wire::spelling::name);
+    let camel = names.filter(|name| name.contains(|c: char| c.is_ascii_uppercase()));
+    camel.filter(|name| words.contains(name)).collect()
+}
+
+#[test]
+fn an_error_with_a_name_of_azure_is_found() {
+    assert_eq!(names_of_azure("--- talk\nerror: maxNodeCount is 5"), ["maxNodeCount"]);
+    assert!(names_of_azure("maxNodeCount\n--- talk\nerror: --max-instances is 5").is_empty());
+}
+
 #[test]
 fn tables_and_errors_are_as_they_were() {
     let site = Site::start();
@@ -139,6 +176,8 @@ fn tables_and_errors_are_as_they_were() {
             done.code,
             masked(&done.stderr.replace(&state, "<state>"))
         );
+        let azures = names_of_azure(&seen);
+        assert!(azures.is_empty(), "{name} names {azures:?}:\n{seen}");
         let file = folder.join(format!("{name}.txt"));
         if writes {
             std::fs::write(&file, &seen).expect("a writable folder");
