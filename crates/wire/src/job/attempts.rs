@@ -108,6 +108,10 @@ pub fn attempts(
         for member in tried.members {
             total.merge(member.cost(now));
         }
+        // A parent has only one attempt, whose node time is that of its children.
+        if let Family::Parent { cost, .. } = facts.family {
+            total.merge(cost);
+        }
         value.push(AttemptEntry {
             number: tried.number,
             outcome: tried.outcome.to_owned(),
@@ -131,10 +135,6 @@ pub fn attempts(
         bytes: saved.bytes,
         url: url(saved),
     });
-    // The node time of a parent is that of its children.
-    if let Family::Parent { cost, .. } = facts.family {
-        total.merge(cost);
-    }
     let (node_microseconds, micro_usd) = (total.node_us(), total.micro_usd());
     Attempts {
         value,
@@ -197,7 +197,19 @@ fn tried<'a>(facts: &'a JobFacts<'_>) -> Vec<Tried<'a>> {
         ended_at: None,
         members: &attempt.members,
     });
-    over.chain(live).collect()
+    let parent = match &facts.job.state {
+        JobState::Parent(parent) => Some(parent.since),
+        _ => None,
+    };
+    let parent = parent.map(|since| Tried {
+        number: 1,
+        outcome: JobStatus::of(&facts.job.state).as_str(),
+        granted_at: since,
+        started_at: Some(since),
+        ended_at: None,
+        members: &[],
+    });
+    over.chain(live).chain(parent).collect()
 }
 
 /// The ledger calls the attempt `retried`, after what happened to the job; here it is called after what happened to the

@@ -14,11 +14,14 @@ use muster_wire::{ArmError, HistoryRoute, Route};
 
 use super::first_use::home;
 use super::job::{details, facts, find, patch};
-use super::{Call, Failed, paging};
+use super::{Call, Failed};
 use crate::http::respond::document;
 use crate::http::service;
 use crate::readers::WorldReader;
 use crate::registered::datastore_of;
+
+/// The most children of a run on one page.
+const CHILDREN: usize = 10_000;
 
 pub async fn handle(call: &Call, method: &str, route: HistoryRoute) -> Result<Response, Failed> {
     match (method, route) {
@@ -63,22 +66,30 @@ pub(super) async fn run(
     Ok(document(StatusCode::OK, &run))
 }
 
-/// The children of a run, a page at a time.
+/// The children of a run. azure-ai-ml 1.35 reads only the first page, so that one has as many as an array of usual size.
 async fn children(call: &Call, key: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
     find(call, &key, &name).await?;
     let home = home(call, &key).await?;
     let route =
         Route::History(HistoryRoute::RunChildren { workspace: key.clone(), run: name.clone() });
-    let after = call.query.skip().map(str::to_owned);
-    let size = call.page_size(paging::LARGE)?;
+    let (mut after, size) = (call.query.skip().map(str::to_owned), call.page_size(CHILDREN)?);
     let query = JobQuery { parent: Some(name), ..JobQuery::default() };
-    let (owner, location) = (key.clone(), &home.location);
-    let read = move |reader: &mut WorldReader| reader.jobs(&owner, &query, after.as_deref(), size);
-    let page = call.app.readers.read(read).await?;
-    let run = |view| job::run(&facts(&key, view, None), location, call.dialect);
-    let value = page.items.iter().map(run).collect();
-    let next_link = page.next.as_deref().and_then(|next| call.next_link(&route, next));
-    Ok(document(StatusCode::OK, &RunList { value, continuation_token: page.next, next_link }))
+    let mut value = Vec::new();
+    loop {
+        let (owner, query, from) = (key.clone(), query.clone(), after);
+        let left = size - value.len();
+        let read =
+            move |reader: &mut WorldReader| reader.jobs(&owner, &query, from.as_deref(), left);
+        let page = call.app.readers.read(read).await?;
+        let run = |view| job::run(&facts(&key, view, None), &home.location, call.dialect);
+        value.extend(page.items.iter().map(run));
+        after = page.next;
+        if after.is_none() || value.len() >= size {
+            break;
+        }
+    }
+    let next_link = after.as_deref().and_then(|next| call.next_link(&route, next));
+    Ok(document(StatusCode::OK, &RunList { value, continuation_token: after, next_link }))
 }
 
 async fn run_data(call: &Call, key: &WorkspaceKey) -> Result<Response, Failed> {

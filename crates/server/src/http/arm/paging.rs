@@ -17,7 +17,7 @@ pub const SMALL: usize = 1_000;
 pub const LARGE: usize = 100;
 
 /// Query parameters that the URL of the next page repeats.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 10] = [
     "api-version",
     "$filter",
     "$expand",
@@ -27,6 +27,7 @@ const KEPT: [&str; 9] = [
     "listViewType",
     "tag",
     "jobType",
+    "parentJobName",
 ];
 
 impl Call {
