@@ -2,6 +2,7 @@
 //! for each file takes minutes.
 
 mod access;
+mod arrays;
 mod backups;
 mod bad_input;
 mod bad_place;
