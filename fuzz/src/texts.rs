@@ -8,7 +8,7 @@ use muster_wire::login::browser::{self, BrowserReply};
 use muster_wire::login::{self, TokenForm};
 use muster_wire::path::PathError;
 use muster_wire::resources::{Filter, ResourcesRequest, Subject};
-use muster_wire::{ArmError, Query, Request, access, duration, timestamp};
+use muster_wire::{ArmError, Login, Query, Request, Route, access, duration, timestamp};
 
 use crate::core::caller;
 use crate::oracle;
@@ -73,7 +73,7 @@ pub fn ledger_query(data: &[u8]) {
     }
     let pairs = request.query();
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (*key, &**value)).collect();
-    let url = muster_wire::Route::Metadata.url("", &pairs).expect("the route has a path");
+    let url = Route::Login(Login::Metadata).url("", &pairs).expect("the route has a path");
     let written = url.split_once('?').map(|(_, query)| query);
     match Request::parse("/", written) {
         Ok(again) => assert_eq!(LedgerRequest::parse(&again.query), Ok(request)),

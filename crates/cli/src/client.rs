@@ -23,7 +23,7 @@ use muster_core::model::WorkspaceKey;
 use muster_wire::cloud::TokenReply;
 use muster_wire::error::ErrorBody;
 use muster_wire::spelling::PARTS_HEADER;
-use muster_wire::{Page, Route, from_json};
+use muster_wire::{Login, Page, Route, from_json};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Deserialize;
@@ -312,7 +312,8 @@ impl Client {
     async fn renew_token(&self) -> CliResult {
         let base = self.server.url.trim_end_matches('/');
         let query = [("api-version", TOKEN_API_VERSION), ("resource", base)];
-        let url = Route::Token.url(base, &query).expect("the token's route has a path");
+        let url =
+            Route::Login(Login::Token).url(base, &query).expect("the token's route has a path");
         let mut key = HeaderValue::from_str(&self.server.key).map_err(|_| self.bad_key())?;
         key.set_sensitive(true);
         let request = || Ok(self.http.get(&url).header(IDENTITY_HEADER, &key));

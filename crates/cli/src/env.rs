@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use muster_server::pki;
-use muster_wire::Route;
 use muster_wire::cloud::CLOUD_NAME;
+use muster_wire::{Login, Route};
 
 use crate::failure::{CliResult, Failure};
 use crate::output;
@@ -97,9 +97,11 @@ pub fn run(args: &Args) -> CliResult {
 
 fn variables(server: &Server) -> CliResult<Variables> {
     let query = [("api-version", METADATA_API_VERSION)];
-    let metadata = Route::Metadata.url(&server.url, &query).expect("the metadata has a path");
+    let metadata =
+        Route::Login(Login::Metadata).url(&server.url, &query).expect("the metadata has a path");
     let authority = format!("{}/adfs", server.url.trim_end_matches('/'));
-    let token = Route::Token.url(&server.url, &[]).expect("the token's route has a path");
+    let token =
+        Route::Login(Login::Token).url(&server.url, &[]).expect("the token's route has a path");
     let bundle = match &server.ca_bundle {
         Some(bundle) => existing(bundle)?,
         None => own_bundle(server)?,

@@ -86,11 +86,10 @@ pub async fn run(command: Command) -> CliResult {
 }
 
 async fn list(args: &ListArgs) -> CliResult {
-    let subscription = match args.all {
-        true => None,
-        false => Some(args.scope.subscription()?.into()),
-    };
-    let route = Route::Governance(GovernanceRoute::Activity { subscription });
+    let route = Route::Governance(match args.all {
+        true => GovernanceRoute::ServerActivity,
+        false => GovernanceRoute::Activity { subscription: args.scope.subscription()?.into() },
+    });
     let filter = args.filter(now())?;
     let client = args.scope.connect().await?;
     let query = [("$filter", filter.as_str())];

@@ -10,7 +10,7 @@ use crate::step::{self, Transaction};
 use crate::world::World;
 
 /// Processes a request and records it, unless it changed nothing. Refusals are not recorded here: the layer that
-/// refuses a request, or passes on a refusal from core, reports it with `Input::NoteRefusal`.
+/// refuses a request, or passes on a refusal from core, reports it with `Input::NoteActivity`.
 pub(crate) fn take_in(
     tx: &mut Transaction<'_>,
     by: &Caller,
@@ -60,7 +60,7 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         Input::PutDatastore { .. } | Input::DeleteDatastore { .. } => None,
         Input::ChangeAsset(_) => None,
         Input::Asked { .. }
-        | Input::NoteRefusal(_)
+        | Input::NoteActivity(_)
         | Input::Report { .. }
         | Input::SaveTree(_)
         | Input::EffectDone { .. }

@@ -24,8 +24,8 @@ pub enum Input {
         activity_request: Box<ActivityRequest>,
         input: Box<Input>,
     },
-    /// A refusal to be recorded in the activity log.
-    NoteRefusal(Box<Activity>),
+    /// A request to be recorded in the activity log that was refused, or carried out without the core.
+    NoteActivity(Box<Activity>),
     PutWorkspace {
         key: WorkspaceKey,
         wanted: Box<WorkspacePatch>,

@@ -146,7 +146,7 @@ pub fn is_taken_on_reserve(input: &Input) -> bool {
         | Input::Tick
         // It changes nothing.
         | Input::CheckJob(_) => true,
-        Input::NoteRefusal(_)
+        Input::NoteActivity(_)
         | Input::PutWorkspace { .. }
         | Input::PatchWorkspace { .. }
         | Input::PutCluster { .. }

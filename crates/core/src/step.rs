@@ -103,7 +103,7 @@ pub(crate) fn take_in(tx: &mut Transaction<'_>, input: &Input) -> InputResult {
         Input::Asked { by, activity_request, input } => {
             activity::take_in(tx, by, activity_request, input)
         }
-        Input::NoteRefusal(activity) => {
+        Input::NoteActivity(activity) => {
             let activity = Activity { at: tx.now.wall, ..(**activity).clone() };
             tx.emit(Change::ActivityNoted(Box::new(activity)));
             Ok(Reply::Noted)

@@ -10,6 +10,7 @@ mod arm;
 mod auth;
 mod blob;
 mod body;
+mod cloud;
 mod connections;
 mod files;
 mod health;
@@ -24,10 +25,10 @@ mod on_behalf_of;
 mod read_ahead;
 mod request_log;
 mod respond;
+mod routes;
 mod run_access;
 mod service;
 mod studio;
-mod template;
 mod tree_files;
 mod trees;
 
@@ -36,9 +37,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{self, from_fn};
-use axum::routing::{get, post, put};
-use muster_providers::joined::protocol::BODY_BYTES_MAX as HOST_BYTES_MAX;
+use axum::middleware;
 use muster_providers::sandboxed::Opened;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -50,9 +49,6 @@ use listener::Places;
 pub use listener::{Calls, Tunnel};
 pub use login::Source;
 pub use service::ServiceClient;
-
-/// The maximum size of a report; a node holds a handful of attempts.
-const REPORT_BYTES_MAX: usize = 256 << 10;
 
 /// The connections of one node, for its agent and its jobs.
 const RELAY_PLACES: Places = Places { all: 256, per_address: None };
@@ -92,7 +88,7 @@ pub async fn serve(
     let places = limits::connections();
     let metrics = async {
         if let Some(listener) = listeners.metrics {
-            let router = metrics::router(app.clone());
+            let router = routes::scrapes().with_state(app.clone());
             let places = from_anywhere(places / 16);
             listener::serve(listener, None, router, places, stop.clone(), drain).await;
         }
@@ -142,47 +138,7 @@ async fn relay(
 }
 
 fn router(app: Arc<App>) -> Router {
-    let agents = Router::new()
-        .route("/agent/v1/sync", post(agent::sync))
-        .layer(from_fn(body::arrived::<REPORT_BYTES_MAX>));
-    let agent_services = Router::new()
-        .route("/agent/v1/services/{epoch}", post(agent_services::report))
-        .layer(from_fn(body::arrived::<REPORT_BYTES_MAX>));
-    let agent_logs = Router::new()
-        .route("/agent/v1/logs/{epoch}", post(agent::log))
-        .layer(from_fn(body::arrived::<{ agent::LOG_CHUNK_BYTES_MAX }>));
-    let hosts = Router::new()
-        .route("/host/v1/join", post(host::join))
-        .route("/host/v1/sync", post(host::sync))
-        .layer(from_fn(body::arrived::<HOST_BYTES_MAX>));
-    let agent_trees = Router::new()
-        .route("/agent/v1/trees/{epoch}/{tree}", put(agent_trees::put_tree))
-        .layer(from_fn(body::arrived::<{ muster_trees::MANIFEST_BYTES_MAX }>));
-    Router::new()
-        .merge(agents)
-        .merge(agent_logs)
-        .merge(agent_services)
-        .route(
-            "/agent/v1/services/{epoch}/{call}",
-            get(agent_services::take).delete(agent_services::refuse),
-        )
-        .merge(hosts)
-        .route("/host/v1/ca", get(host::ca))
-        .route("/host/v1/relay", get(host_relay::relay))
-        .merge(agent_trees)
-        .route("/agent/v1/trees/{epoch}", get(agent_trees::left))
-        .route("/agent/v1/trees/{epoch}/{tree}", get(agent_trees::tree))
-        .route("/agent/v1/trees/{epoch}/{tree}/{digest}", get(agent_trees::file))
-        .route("/agent/v1/blobs/{epoch}/{digest}", put(agent_trees::put_file))
-        .route("/agent/v1/data/{epoch}/{what}", get(agent_data::list))
-        .route("/agent/v1/data/{epoch}/{what}/file", get(agent_data::file))
-        .route("/agent/v1/environments/{epoch}", get(agent_environments::environment))
-        .route("/agent/v1/runs/{epoch}", get(agent_run::facts))
-        .route("/agent/v1/specs/{hash}", get(agent::spec))
-        .route("/studio/runs/{run}", get(studio::page))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(metrics::with_key))
+    routes::api()
         .fallback(arm::handle)
         .layer(DefaultBodyLimit::max(arm::BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(app.clone(), request_log::record))

@@ -28,20 +28,20 @@ struct Allowance {
 }
 
 impl Refusals {
-    /// Counts a refusal that could not be recorded. The first of a series is logged in the server's own log.
+    /// Counts a request that could not be recorded. The first of a series is logged in the server's own log.
     pub fn missed(&self, why: &dyn std::fmt::Display) {
         if self.missing.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(%why, "refusals cannot be written to the activity log for now and are only counted");
+            tracing::warn!(%why, "requests cannot be written to the activity log for now and are only counted");
         }
     }
 
-    /// Notes that refusals can be recorded again.
+    /// Notes that requests can be recorded again.
     pub fn written(&self) {
         let missing = self.missing.swap(0, Ordering::Relaxed);
         if missing > 0 {
             tracing::warn!(
                 missing,
-                "some refusals are missing from the activity log, because it could not be written for a while"
+                "some requests are missing from the activity log, because it could not be written for a while"
             );
         }
     }

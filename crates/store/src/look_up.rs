@@ -24,7 +24,7 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
             let asked = std::mem::replace(&mut **input, Input::Tick);
             **input = look_up(store, asked)?;
         }
-        Input::NoteRefusal(_)
+        Input::NoteActivity(_)
         | Input::CheckJob(_)
         | Input::PutWorkspace { .. }
         | Input::PatchWorkspace { .. }

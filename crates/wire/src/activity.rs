@@ -1,4 +1,4 @@
-//! The activity log as Azure Monitor shows it, and the names of its operations.
+//! The activity log as Azure Monitor shows it. The names of its operations are in the table of routes.
 
 mod filter;
 mod record;
@@ -9,113 +9,7 @@ pub use filter::ActivityFilter;
 use muster_core::model::{Activity, ActivityOutcome, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::path::{
-    AccessRoute, ComputeAction, DeploymentRoute, GovernanceRoute, HistoryRoute, HostRoute, Manager,
-    Route, StorageRoute,
-};
 use crate::timestamp;
-
-/// The operation that a request performs, in Azure's words; `None` if it changes nothing.
-pub fn operation(method: &str, route: &Route) -> Option<String> {
-    if matches!(method, "GET" | "HEAD") {
-        return None;
-    }
-    let ml = |rest: &str| format!("Microsoft.MachineLearningServices/{rest}");
-    let (kind, action) = match route {
-        Route::Workspace(_) => (ml("workspaces"), None),
-        Route::Compute { .. } => (ml("workspaces/computes"), None),
-        Route::ComputeAction { action: ComputeAction::ListKeys, .. } => return None,
-        Route::ComputeAction { action, .. } => (ml("workspaces/computes"), Some(action.as_str())),
-        Route::Job { .. } => (ml("workspaces/jobs"), None),
-        Route::EvictNode { .. } => {
-            ("Muster.Rehearsal/computes/nodes".to_owned(), Some("evict"))
-        }
-        Route::JobCancel { .. } => (ml("workspaces/jobs"), Some("cancel")),
-        Route::UpdateQuotas { .. } => (ml("locations/updateQuotas"), Some("")),
-        Route::Access(route) => match route {
-            AccessRoute::RoleAssignment { .. } => {
-                ("Microsoft.Authorization/roleAssignments".to_owned(), None)
-            }
-            AccessRoute::User { .. } => ("Muster.Identity/users".to_owned(), None),
-            AccessRoute::RotateKey { .. } => {
-                ("Muster.Identity/users".to_owned(), Some("rotateKey"))
-            }
-            AccessRoute::RevokeKey { .. } => {
-                ("Muster.Identity/users".to_owned(), Some("revokeKey"))
-            }
-            AccessRoute::Me
-            | AccessRoute::Users
-            | AccessRoute::RoleAssignments(_)
-            | AccessRoute::RoleDefinitions(_) => return None,
-        },
-        Route::Hosts(HostRoute::Host { .. }) => ("Muster.Hosts/hosts".to_owned(), None),
-        Route::Hosts(HostRoute::HostAction { action, .. }) => {
-            ("Muster.Hosts/hosts".to_owned(), Some(action.as_str()))
-        }
-        Route::Hosts(HostRoute::HostToken) => ("Muster.Hosts/token".to_owned(), Some("")),
-        Route::Governance(GovernanceRoute::Lock { .. }) => {
-            ("Microsoft.Authorization/locks".to_owned(), None)
-        }
-        Route::History(HistoryRoute::Run { .. }) => (ml("workspaces/jobs"), None),
-        Route::Storage(route) => match route {
-            StorageRoute::Datastore { .. } => (ml("workspaces/datastores"), None),
-            StorageRoute::DatastoreSecrets { .. } => {
-                (ml("workspaces/datastores"), Some("listSecrets"))
-            }
-            StorageRoute::CollectGarbage => ("Muster.Storage/collectGarbage".to_owned(), Some("")),
-            StorageRoute::Datastores(_) => return None,
-        },
-        Route::Assets(route) => {
-            let (kind, activity_request) = route.operation()?;
-            (ml(&format!("workspaces/{kind}")), activity_request)
-        }
-        Route::Deployments(DeploymentRoute::One { .. }) => {
-            ("Microsoft.Resources/deployments".to_owned(), None)
-        }
-        Route::Manager(Manager::ResourceGroup { .. }) => {
-            ("Microsoft.Resources/subscriptions/resourceGroups".to_owned(), None)
-        }
-        Route::Metadata
-        | Route::Token
-        | Route::Login(_)
-        | Route::Discovery
-        | Route::WorkspacesOfSubscription { .. }
-        | Route::WorkspacesOfGroup { .. }
-        | Route::WorkspaceAction { .. }
-        | Route::Computes(_)
-        | Route::ComputeNodes { .. }
-        | Route::Jobs(_)
-        | Route::Operation { .. }
-        | Route::History(_)
-        | Route::V1(_)
-        | Route::Ledger(_)
-        | Route::WorkspaceUsages(_)
-        | Route::WhyJob { .. }
-        | Route::WhyCompute { .. }
-        | Route::PostMortems { .. }
-        | Route::PostMortem { .. }
-        | Route::JobAttempts { .. }
-        | Route::JobCheck { .. }
-        // Uploaded bytes and file lists have no effect by themselves; the job that uses them is recorded.
-        | Route::Tree { .. }
-        | Route::Blob { .. }
-        | Route::Usages { .. }
-        | Route::VmSizes { .. }
-        | Route::Quotas { .. }
-        | Route::Governance(_)
-        | Route::Hosts(HostRoute::Hosts)
-        // Validation and what-if change nothing.
-        | Route::Deployments(_)
-        | Route::Manager(_)
-        | Route::Unknown => return None,
-    };
-    Some(match (action, method) {
-        (Some(""), _) => format!("{kind}/action"),
-        (Some(action), _) => format!("{kind}/{action}/action"),
-        (None, "DELETE") => format!("{kind}/delete"),
-        (None, _) => format!("{kind}/write"),
-    })
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -7,6 +7,7 @@ use muster_core::{RefusalKind, Refused};
 use serde::{Deserialize, Serialize};
 
 use crate::path::PathError;
+use crate::path::table::NoEndpoint;
 use crate::spelling::{self, MessagePart};
 use crate::unserved::Unserved;
 
@@ -235,6 +236,14 @@ impl ArmError {
         );
         ArmError::new(405, code::METHOD_NOT_ALLOWED, message)
             .with_header("Allow", allowed.to_owned())
+    }
+
+    /// A request that no endpoint answers.
+    pub fn no_endpoint(none: &NoEndpoint, method: &str, path: &str) -> ArmError {
+        match none {
+            NoEndpoint::Route => ArmError::no_route(path),
+            NoEndpoint::Method { allow } => ArmError::method_not_allowed(method, allow),
+        }
     }
 
     /// 413.

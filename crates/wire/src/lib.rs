@@ -5,7 +5,7 @@
 //! no store, and untyped JSON (`serde_json::Value`) does not leave it. Every document is a typed struct that can be
 //! serialised and deserialised, because our own command line reads the same responses as Azure's clients.
 //!
-//! * [`path`]: the path and the query of a request, normalised once, as a [`Route`];
+//! * [`routes`]: the table of routes; [`path`]: the path and the query of a request, normalised once, as a [`Route`];
 //! * [`error`]: errors in ARM's form;
 //! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the resources;
 //! * [`post_mortem`]: what is recorded about nodes that failed or were lost;
@@ -18,6 +18,8 @@
 //! * [`access`]: users, keys and roles; [`lock`], [`activity`]: locks and the activity log;
 //! * [`cloud`], [`login`]: what a client reads before it requests its first resource;
 //! * [`yaml`]: files that users write.
+
+#![recursion_limit = "256"]
 
 pub mod access;
 pub mod activity;
@@ -46,6 +48,7 @@ pub mod path;
 pub mod post_mortem;
 pub mod quota;
 pub mod resources;
+pub mod routes;
 pub mod spelling;
 mod system_data;
 pub mod timestamp;
@@ -60,9 +63,9 @@ pub mod yaml;
 pub use error::ArmError;
 pub use json::{JsonText, Unreadable, from_json, to_json};
 pub use page::{Page, page_size};
-pub use path::{
-    AccessRoute, AssetRoute, ComputeAction, DeploymentRoute, GovernanceRoute, HistoryRoute,
-    HostAction, HostRoute, Login, Manager, Query, Request, Route, StorageRoute, V1Route,
-    WorkspaceAction,
+pub use path::{ComputeAction, HostAction, Query, Request};
+pub use routes::{
+    AccessRoute, AssetRoute, DeploymentRoute, GovernanceRoute, HistoryRoute, HostRoute, Login,
+    Manager, Route, StorageRoute, V1Route,
 };
 pub use system_data::SystemData;

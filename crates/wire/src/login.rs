@@ -4,7 +4,8 @@ pub mod browser;
 
 use serde::{Deserialize, Serialize};
 
-use crate::path::{Authority, Login, PathError, QUERY_BYTES_MAX, Query, Route};
+use crate::path::{Authority, PathError, QUERY_BYTES_MAX, Query};
+use crate::routes::{Login, Route};
 
 /// The largest form that is read: a secret and a few names.
 pub const FORM_BYTES_MAX: usize = QUERY_BYTES_MAX;

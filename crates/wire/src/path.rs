@@ -4,38 +4,34 @@
 //! prefix `azureml:`. [`Request::parse`] turns them all into one [`Route`]; names keep the case in which the user wrote
 //! them. Blob paths are not handled here, because every byte of them counts.
 
-mod access;
-mod assets;
-mod deployments;
-mod governance;
-mod history;
-mod hosts;
-mod login;
-mod manager;
-mod methods;
+mod actions;
+mod authority;
+pub(crate) mod declare;
+mod documentation;
+pub(crate) mod fields;
+#[cfg(test)]
+mod group_tests;
+mod home;
+mod ids;
 mod query;
 mod route;
+mod scopes;
 mod segments;
-mod storage;
-mod v1;
+pub mod table;
 
-pub use access::{AccessRoute, scope_of};
-pub use assets::AssetRoute;
-pub(crate) use assets::{kind_of as asset_kind_of, word as asset_word};
-pub use deployments::{DeploymentRoute, Home};
-pub use governance::{GovernanceRoute, lockable_of};
-pub use history::HistoryRoute;
-pub use hosts::{HostAction, HostRoute};
-pub use login::{Authority, Login};
-pub use manager::Manager;
+pub use actions::{ComputeAction, HostAction};
+pub use authority::Authority;
+pub use documentation::{documentation, examples};
+pub(crate) use fields::{asset_kind_of, asset_word};
+pub use home::Home;
+pub use ids::workspace_id;
+pub(crate) use ids::{parse_id, quota_id, strip_prefix};
 pub use query::{QUERY_BYTES_MAX, Query};
-pub use route::workspace_id;
-pub use route::{ComputeAction, Route, WorkspaceAction};
-pub(crate) use route::{parse_id, quota_id, strip_prefix};
+pub use scopes::{lockable_of, scope_of};
 pub use segments::PATH_BYTES_MAX;
 pub(crate) use segments::{encode as encode_text, unescape};
-pub use storage::StorageRoute;
-pub use v1::V1Route;
+
+use crate::routes::Route;
 
 /// The canonical spelling of a region: `East US` becomes `eastus`.
 pub fn location_name(text: &str) -> Box<str> {

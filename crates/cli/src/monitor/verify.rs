@@ -88,7 +88,7 @@ pub async fn run(args: &Args) -> CliResult {
 /// The number of the entry with this digest. The search starts with the newest, because a stored head is usually
 /// recent.
 async fn find(client: &Client, digest: &str) -> CliResult<Option<u64>> {
-    let all = Route::Governance(GovernanceRoute::Activity { subscription: None });
+    let all = Route::Governance(GovernanceRoute::ServerActivity);
     let mut page: muster_wire::Page<ActivityDocument> = client.get(&all).await?;
     loop {
         let property = |event: &ActivityDocument, name: &str| event.properties.get(name).cloned();

@@ -3,12 +3,13 @@
 
 mod table;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use self::table::{Places, Row, check_that_none_is_missing, given, places, rows};
+use self::table::{Places, Row, check_that_none_is_missing, given, operations, places, rows};
 use crate::full_disk::{Disk, fill, fill_once, free, is_inside, started};
 use crate::support::Site;
 use crate::support::sandbox::{wait_until, works};
@@ -147,10 +148,18 @@ fn every_kind_of_write_is_refused_with_the_reason_and_never_done() {
     blobs.are_as_before(&client);
     assert!(site.text(&["job", "show", "-n", "long"]).contains("Running"), "it was not cancelled");
     // All requests were valid: now they work.
+    let mut changed = Vec::new();
     for row in rows.iter().filter(|row| row.works) {
         let done = client.call(row.method, &row.path, &row.body);
+        // There is nothing left to delete in a name without versions.
+        changed.extend((done.status != 204).then_some(row));
         assert!((200..300).contains(&done.status), "{} {}: {done:?}", row.method, row.path);
     }
+    let noted = noted(&client);
+    let wanted = operations(changed.into_iter());
+    assert!(wanted.len() > 40, "{wanted:?}");
+    let missing: Vec<_> = wanted.difference(&noted).collect();
+    assert!(missing.is_empty(), "not in the activity log: {missing:?}");
     wait_until("it ends", || site.text(&["job", "show", "-n", "long"]).contains("Canceled"));
     // The job's output from that time arrived later, and complete.
     let said = site.run(&["job", "stream", "-n", "long"]).stdout;
@@ -159,6 +168,21 @@ fn every_kind_of_write_is_refused_with_the_reason_and_never_done() {
         said.lines().filter_map(|line| line.strip_prefix("line ")?.parse().ok()).collect();
     let whole: Vec<u32> = (1..=numbers.len() as u32).collect();
     assert!(numbers.len() > kept && numbers == whole, "{said}");
+}
+
+/// The operations that succeeded, by the activity log.
+fn noted(client: &Client) -> BTreeSet<String> {
+    let log = "providers/Microsoft.Insights/eventtypes/management/values?api-version=2015-04-01";
+    let (mut noted, mut next) = (BTreeSet::new(), Some(format!("{}/{log}", client.base)));
+    while let Some(url) = next {
+        let page = client.send(client.http.get(url).bearer_auth(&client.token)).json();
+        let entries = page["value"].as_array().expect("a list");
+        let succeeded = entries.iter().filter(|entry| entry["status"]["value"] == "Succeeded");
+        let name = |entry: &Value| entry["operationName"]["value"].as_str().map(str::to_owned);
+        noted.extend(succeeded.filter_map(name));
+        next = page["nextLink"].as_str().map(str::to_owned);
+    }
+    noted
 }
 
 /// How many lines of the counting job the server has.

@@ -1,11 +1,11 @@
 //! Azure's own API: a single entry point that normalises the path, identifies the caller and finds the handler.
 //!
-//! A new endpoint is a `wire::Route`, an arm of [`route`], and a function in one of the modules below.
+//! A new endpoint is a row of `wire/src/routes.rs`, an arm of [`answer_endpoint`] or of its group, and a function in one of the modules
+//! below.
 
 mod access;
 mod asset;
 mod build_context;
-mod cloud;
 mod cluster;
 mod datastore;
 mod deployment;
@@ -25,8 +25,9 @@ mod why;
 mod workspace;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
@@ -35,14 +36,16 @@ use muster_core::model::{Action, Activity, ActivityOutcome, ActivityRequest, Cal
 use muster_core::time::Wall;
 use muster_core::{Input, Reply};
 use muster_wire::job::Dialect;
+use muster_wire::path::table::Table as _;
+use muster_wire::routes::root::{Delete, Endpoint, Get, Patch, Post, Put};
 use muster_wire::spelling::PARTS_HEADER;
-use muster_wire::{ArmError, Query, Request, Route, activity};
+use muster_wire::{ArmError, Query, Request, Route};
 
 use super::auth::Need;
 use super::request_log::Noted;
 use super::respond::Failed;
 use super::run_access::{self, Run};
-use super::{auth, body, login, template, trees};
+use super::{auth, body, login, trees};
 use crate::Workspaces;
 use crate::app::App;
 use crate::rates::TooFast;
@@ -64,6 +67,8 @@ struct Call {
     dialect: Dialect,
     /// The name of the request in the activity log; `None` for a request that changes nothing.
     activity_request: Option<ActivityRequest>,
+    /// Whether the core recorded the request, or the handler has said that it changes nothing.
+    is_recorded: AtomicBool,
     /// The run that sends the request, if it comes from a job.
     run: Option<Run>,
 }
@@ -87,15 +92,9 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         }
     };
     let log = parts.extensions.get::<Noted>().cloned().unwrap_or_default();
-    log.route(template::of(&route));
-    // Documents that a client reads before it can have a token.
-    match (&parts.method, &route) {
-        (&Method::GET, Route::Metadata) => return Ok(cloud::metadata(&app, &query)),
-        (&Method::GET, Route::Discovery) => return Ok(cloud::discovery(&app)),
-        (_, Route::Token | Route::Login(_)) => {
-            return login::answer(&app, &parts, &route, &query, content).await;
-        }
-        _ => {}
+    log.route(route.label());
+    if let Route::Login(login) = route {
+        return login::answer(&app, &parts, login, &query, content).await;
     }
     let (caller, run) = match caller(&app, &parts.headers, &route) {
         Ok(known) => known,
@@ -120,23 +119,31 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
             None => permit(&app, &caller, &route, &need),
         };
         let permitted = permitted.and_then(|()| keep_pace(&app, &need));
-        if let Err(refused) = permitted {
-            body::discard(content).await;
-            return Err(refused);
-        }
-        if let (&Method::PUT, Route::Blob { .. }) = (&parts.method, &route) {
-            return tree::put_blob(&app, &route, content).await;
-        }
-        let body = body::read(content, BODY_BYTES_MAX).await?;
-        // A file list has its own text format.
-        if !matches!(route, Route::Tree { .. }) {
+        let endpoint = permitted.and_then(|()| endpoint(&parts, route));
+        let endpoint = match endpoint {
+            Ok(endpoint) => endpoint,
+            Err(refused) => {
+                body::discard(content).await;
+                return Err(refused);
+            }
+        };
+        // The bytes of a file are not read as a whole.
+        let (body, content) = match endpoint {
+            Endpoint::Put(Put::Blob { .. }) => (Bytes::new(), content),
+            _ => (body::read(content, BODY_BYTES_MAX).await?, Body::empty()),
+        };
+        // Files and their lists have their own formats.
+        if !matches!(endpoint, Endpoint::Put(Put::Blob { .. } | Put::Tree { .. })) {
             check_content_type(&parts.headers, &body)?;
         }
         check_room(&app, &parts.method, &body)?;
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let dialect = Dialect::of(agent.unwrap_or_default());
-        let call = Call { app, caller, query, body, dialect, activity_request, run };
-        self::route(&call, &parts.method, route, parts.uri.path()).await
+        let is_recorded = AtomicBool::new(false);
+        let call = Call { app, caller, query, body, dialect, activity_request, is_recorded, run };
+        let answer = answer_endpoint(&call, endpoint, content).await?;
+        call.note_action().await;
+        Ok(answer)
     };
     match (permitted.await, noted) {
         (Err(Failed(error)), Some((app, caller, activity_request))) => {
@@ -172,13 +179,18 @@ fn caller(
     }
 }
 
+fn endpoint(parts: &Parts, route: Route) -> Result<Endpoint, Failed> {
+    let method = parts.method.as_str();
+    Ok(route.on(method).map_err(|none| ArmError::no_endpoint(&none, method, parts.uri.path()))?)
+}
+
 fn activity_request(
     parts: &Parts,
     route: &Route,
     need: &Need,
     correlation: &str,
 ) -> Option<ActivityRequest> {
-    let operation = activity::operation(parts.method.as_str(), route)?;
+    let operation = route.operation(parts.method.as_str())?;
     let resource = route.path().unwrap_or_else(|| parts.uri.path().to_owned());
     Some(ActivityRequest {
         operation: operation.into(),
@@ -199,8 +211,12 @@ async fn note_refusal(app: &App, by: Caller, activity_request: ActivityRequest, 
         code: error.code().into(),
         message: refusals::shorten(&error.to_string()),
     };
-    let activity = Activity { at: Wall(0), by, request: activity_request, outcome };
-    match app.writer.submit(Input::NoteRefusal(Box::new(activity))).await {
+    note(app, Activity { at: Wall(0), by, request: activity_request, outcome }).await;
+}
+
+/// Records a request without the core, which does not know about it.
+async fn note(app: &App, activity: Activity) {
+    match app.writer.submit(Input::NoteActivity(Box::new(activity))).await {
         Ok(_) => app.refusals.written(),
         Err(why) => app.refusals.missed(&why),
     }
@@ -239,77 +255,104 @@ fn refuse_unknown_workspace(app: &App, route: &Route, need: &Need) -> Result<(),
     }
 }
 
-async fn route(call: &Call, method: &Method, route: Route, path: &str) -> Result<Response, Failed> {
-    match (method.as_str(), route) {
-        ("GET", route @ Route::WorkspacesOfSubscription { .. })
-        | ("GET", route @ Route::WorkspacesOfGroup { .. }) => workspace::list(call, route).await,
-        ("GET", Route::Workspace(key)) => workspace::get(call, key).await,
-        ("PUT", Route::Workspace(key)) => workspace::put(call, key).await,
-        ("PATCH", Route::Workspace(key)) => workspace::patch(call, key).await,
-        ("DELETE", Route::Workspace(key)) => workspace::delete(call, key).await,
-        ("POST", Route::WorkspaceAction { workspace, action }) => {
-            workspace::act(call, workspace, action).await
+/// Every endpoint has an arm here or in its group: a row of the table without a handler does not compile.
+#[expect(clippy::too_many_lines, reason = "an arm for each endpoint")]
+async fn answer_endpoint(
+    call: &Call,
+    endpoint: Endpoint,
+    content: Body,
+) -> Result<Response, Failed> {
+    match endpoint {
+        Endpoint::Get(Get::WorkspacesOfSubscription { subscription }) => {
+            workspace::list(call, subscription, None).await
         }
-        ("GET", Route::Computes(key)) => cluster::list(call, key).await,
-        ("GET", Route::Compute { workspace, name }) => cluster::get(call, workspace, name).await,
-        ("PUT", Route::Compute { workspace, name }) => cluster::put(call, workspace, name).await,
-        ("PATCH", Route::Compute { workspace, name }) => {
+        Endpoint::Get(Get::WorkspacesOfGroup { subscription, resource_group }) => {
+            workspace::list(call, subscription, Some(resource_group)).await
+        }
+        Endpoint::Get(Get::Workspace(key)) => workspace::get(call, key).await,
+        Endpoint::Put(Put::Workspace(key)) => workspace::put(call, key).await,
+        Endpoint::Patch(Patch::Workspace(key)) => workspace::patch(call, key).await,
+        Endpoint::Delete(Delete::Workspace(key)) => workspace::delete(call, key).await,
+        Endpoint::Post(Post::WorkspaceDiagnosis(key)) => workspace::diagnose(call, key).await,
+        Endpoint::Post(Post::WorkspaceKeys(key)) => workspace::resync_keys(call, key).await,
+        Endpoint::Get(Get::Computes(key)) => cluster::list(call, key).await,
+        Endpoint::Get(Get::Compute { workspace, name }) => {
+            cluster::get(call, workspace, name).await
+        }
+        Endpoint::Put(Put::Compute { workspace, name }) => {
+            cluster::put(call, workspace, name).await
+        }
+        Endpoint::Patch(Patch::Compute { workspace, name }) => {
             cluster::patch(call, workspace, name).await
         }
-        ("DELETE", Route::Compute { workspace, name }) => {
+        Endpoint::Delete(Delete::Compute { workspace, name }) => {
             cluster::delete(call, workspace, name).await
         }
-        ("GET" | "POST", Route::ComputeNodes { workspace, name }) => {
+        Endpoint::Get(Get::ComputeNodes { workspace, name })
+        | Endpoint::Post(Post::ComputeNodes { workspace, name }) => {
             cluster::nodes(call, workspace, name).await
         }
-        ("POST", Route::ComputeAction { workspace, name, action }) => {
+        Endpoint::Post(Post::ComputeAction { workspace, name, action }) => {
             cluster::act(call, workspace, name, action).await
         }
-        ("POST", Route::EvictNode { workspace, compute, node }) => {
+        Endpoint::Post(Post::ComputeKeys { workspace, name }) => {
+            cluster::no_keys(call, workspace, name).await
+        }
+        Endpoint::Post(Post::EvictNode { workspace, compute, node }) => {
             cluster::evict(call, workspace, compute, node).await
         }
-        ("GET", Route::PostMortems { workspace, compute }) => {
+        Endpoint::Get(Get::PostMortems { workspace, compute }) => {
             post_mortem::list(call, workspace, compute).await
         }
-        ("GET", Route::PostMortem { workspace, compute, node }) => {
+        Endpoint::Get(Get::PostMortem { workspace, compute, node }) => {
             post_mortem::get(call, workspace, compute, node).await
         }
-        ("GET", Route::Operation { id, .. }) => cluster::operation(call, &id).await,
-        ("GET", Route::Jobs(key)) => job::list(call, key).await,
-        ("GET", Route::Job { workspace, name }) => job::get(call, workspace, name).await,
-        ("PUT", Route::Job { workspace, name }) => job::put(call, workspace, name).await,
-        ("DELETE", Route::Job { workspace, name }) => job::delete(call, workspace, name).await,
-        ("POST", Route::JobCancel { workspace, name }) => job::cancel(call, workspace, name).await,
-        (method, Route::History(route)) => history::handle(call, method, route).await,
-        ("POST", Route::JobCheck { workspace, name }) => job::check(call, workspace, name).await,
-        (method, Route::V1(route)) => v1::handle(call, method, route).await,
-        ("GET", Route::JobAttempts { workspace, name }) => {
+        Endpoint::Get(Get::Operation { id, .. }) => cluster::operation(call, &id).await,
+        Endpoint::Get(Get::Jobs(key)) => job::list(call, key).await,
+        Endpoint::Get(Get::Job { workspace, name }) => job::get(call, workspace, name).await,
+        Endpoint::Put(Put::Job { workspace, name }) => job::put(call, workspace, name).await,
+        Endpoint::Delete(Delete::Job { workspace, name }) => {
+            job::delete(call, workspace, name).await
+        }
+        Endpoint::Post(Post::JobCancel { workspace, name }) => {
+            job::cancel(call, workspace, name).await
+        }
+        Endpoint::History(endpoint) => history::handle(call, endpoint).await,
+        Endpoint::Post(Post::JobCheck { workspace, name }) => {
+            job::check(call, workspace, name).await
+        }
+        Endpoint::V1(endpoint) => v1::handle(call, endpoint).await,
+        Endpoint::Get(Get::JobAttempts { workspace, name }) => {
             job::attempts(call, workspace, name).await
         }
-        ("PUT", Route::Tree { workspace, id }) => tree::put(call, workspace, id).await,
-        ("GET", Route::Ledger(key)) => workspace::ledger(call, key).await,
-        ("GET", Route::WorkspaceUsages(key)) => quota::of_workspace(call, key).await,
-        ("GET", Route::WhyJob { workspace, name }) => why::job(call, workspace, name).await,
-        ("GET", Route::WhyCompute { workspace, name }) => why::compute(call, workspace, name).await,
-        ("GET", Route::Usages { subscription, location }) => {
+        Endpoint::Put(Put::Tree { workspace, id }) => tree::put(call, workspace, id).await,
+        Endpoint::Put(Put::Blob { workspace, digest }) => {
+            tree::put_blob(&call.app, &workspace, &digest, content).await
+        }
+        Endpoint::Get(Get::Ledger(key)) => workspace::ledger(call, key).await,
+        Endpoint::Get(Get::WorkspaceUsages(key)) => quota::of_workspace(call, key).await,
+        Endpoint::Get(Get::WhyJob { workspace, name }) => why::job(call, workspace, name).await,
+        Endpoint::Get(Get::WhyCompute { workspace, name }) => {
+            why::compute(call, workspace, name).await
+        }
+        Endpoint::Get(Get::Usages { subscription, location }) => {
             quota::usages(call, &subscription, &location).await
         }
-        ("GET", Route::VmSizes { .. }) => Ok(quota::vm_sizes(call)),
-        ("GET", Route::Quotas { subscription, location }) => {
+        Endpoint::Get(Get::VmSizes { .. }) => Ok(quota::vm_sizes(call)),
+        Endpoint::Get(Get::Quotas { subscription, location }) => {
             quota::quotas(call, &subscription, &location).await
         }
-        ("POST", Route::UpdateQuotas { subscription, location }) => {
+        Endpoint::Post(Post::UpdateQuotas { subscription, location }) => {
             quota::update(call, &subscription, &location).await
         }
-        (method, Route::Governance(route)) => governance::handle(call, method, route).await,
-        (method, Route::Deployments(route)) => deployment::handle(call, method, route).await,
-        (method, Route::Storage(route)) => datastore::handle(call, method, route).await,
-        (method, Route::Assets(route)) => asset::handle(call, method, route).await,
-        (method, Route::Hosts(route)) => host::handle(call, method, route).await,
-        (method, Route::Access(route)) => access::handle(call, method, route).await,
-        (method, Route::Manager(route)) => manager::route(call, method, route).await,
-        (_, Route::Unknown) => Err(ArmError::no_route(path).into()),
-        (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
+        Endpoint::Governance(endpoint) => governance::handle(call, endpoint).await,
+        Endpoint::Deployments(endpoint) => deployment::handle(call, endpoint).await,
+        Endpoint::Storage(endpoint) => datastore::handle(call, endpoint).await,
+        Endpoint::Assets(endpoint) => asset::handle(call, endpoint).await,
+        Endpoint::Hosts(endpoint) => host::handle(call, endpoint).await,
+        Endpoint::Access(endpoint) => access::handle(call, endpoint).await,
+        Endpoint::Manager(endpoint) => manager::handle(call, endpoint).await,
+        Endpoint::Login(_) => Err(ArmError::internal("login-with-caller").into()),
     }
 }
 
@@ -336,7 +379,24 @@ impl Call {
         Ok(self.app.writer.submit(self.asked(input)).await??)
     }
 
+    /// Records an action that was carried out without the core: it issued credentials, or changed blobs.
+    async fn note_action(&self) {
+        let Some(request) = &self.activity_request else { return };
+        if self.is_recorded.load(Ordering::Relaxed) || !request.operation.ends_with("/action") {
+            return;
+        }
+        let (by, request) = (self.caller.clone(), request.clone());
+        let outcome = ActivityOutcome::Done { before: None, after: None };
+        note(&self.app, Activity { at: Wall(0), by, request, outcome }).await;
+    }
+
+    /// Keeps an action that changes nothing, such as a dry run, out of the activity log.
+    fn changes_nothing(&self) {
+        self.is_recorded.store(true, Ordering::Relaxed);
+    }
+
     fn asked(&self, input: Input) -> Input {
+        self.is_recorded.store(true, Ordering::Relaxed);
         match &self.activity_request {
             Some(activity_request) => {
                 let (by, activity_request) =

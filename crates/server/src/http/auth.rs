@@ -3,10 +3,8 @@
 use axum::http::{HeaderMap, header};
 use muster_core::model::{Action, Caller, Role, Scope};
 use muster_wire::blob::StorageError;
-use muster_wire::{
-    AccessRoute, ArmError, GovernanceRoute, HistoryRoute, Manager, Route, StorageRoute, V1Route,
-    WorkspaceAction,
-};
+use muster_wire::path::table::{Audience, Needs, Table as _};
+use muster_wire::{ArmError, Route};
 
 use crate::app::App;
 use crate::clock;
@@ -67,13 +65,11 @@ pub fn single(headers: &HeaderMap) -> Option<&str> {
     }
 }
 
-/// The audiences that each endpoint accepts: the resource manager's, and for the data plane of a workspace also Azure
-/// ML's. Azure's clients use both there; azure-ai-ml 1.35 and azureml-core use the former. Only the blob storage itself
-/// accepts a token for storage. An endpoint that is not listed here accepts the fewest.
+/// The audiences that a route accepts. Only the blob storage itself accepts a token for storage.
 fn audiences<'a>(known: &'a Audiences, route: &Route) -> Vec<&'a [String]> {
-    match route {
-        Route::History(_) | Route::V1(_) => vec![&known.arm, &known.ml],
-        _ => vec![&known.arm],
+    match route.audience() {
+        Audience::Manager => vec![&known.arm],
+        Audience::DataPlane => vec![&known.arm, &known.ml],
     }
 }
 
@@ -97,146 +93,12 @@ impl Need {
     }
 }
 
-/// The permission that each endpoint needs. Every endpoint has a line here.
+/// The permission that a request needs, by the row of its route.
 pub fn need(method: &str, route: &Route) -> Need {
-    let on = |action, workspace| Need::To(action, Scope::workspace(workspace));
-    let read = |workspace| on(Action::Read, workspace);
-    // Independent of whether the method exists, so that a refusal does not reveal more than that.
-    let reads = matches!(method, "GET" | "HEAD");
-    match route {
-        // These are answered without a caller, or to every caller; the owner of an operation is checked later.
-        Route::Metadata
-        | Route::Token
-        | Route::Login(_)
-        | Route::Discovery
-        | Route::Operation { .. }
-        | Route::Unknown => Need::Nothing,
-        Route::WorkspacesOfSubscription { subscription }
-        | Route::Usages { subscription, .. }
-        | Route::VmSizes { subscription, .. }
-        | Route::Quotas { subscription, .. } => {
-            Need::SomethingIn(Scope::subscription(subscription))
-        }
-        Route::UpdateQuotas { subscription, .. } => {
-            Need::To(Action::ManageQuota, Scope::subscription(subscription))
-        }
-        Route::WorkspacesOfGroup { subscription, resource_group } => {
-            Need::SomethingIn(Scope::group(subscription, resource_group))
-        }
-        Route::Workspace(key) if reads => read(key),
-        Route::Workspace(key) => on(Action::ManageWorkspaces, key),
-        Route::WorkspaceAction { workspace, action: WorkspaceAction::Diagnose } => read(workspace),
-        Route::WorkspaceAction { workspace, action: WorkspaceAction::ResyncKeys } => {
-            on(Action::ManageWorkspaces, workspace)
-        }
-        Route::Compute { workspace, .. } if !reads => on(Action::ManageComputes, workspace),
-        Route::ComputeAction { workspace, .. } | Route::EvictNode { workspace, .. } => {
-            on(Action::ManageComputes, workspace)
-        }
-        Route::Job { workspace, .. } if !reads => on(Action::RunJobs, workspace),
-        Route::JobCancel { workspace, .. }
-        | Route::JobCheck { workspace, .. }
-        | Route::Tree { workspace, .. }
-        | Route::Blob { workspace, .. } => on(Action::RunJobs, workspace),
-        Route::Computes(key)
-        | Route::Jobs(key)
-        | Route::Ledger(key)
-        | Route::WorkspaceUsages(key) => read(key),
-        Route::Compute { workspace, .. }
-        | Route::ComputeNodes { workspace, .. }
-        | Route::Job { workspace, .. }
-        | Route::WhyJob { workspace, .. }
-        | Route::PostMortems { workspace, .. }
-        | Route::PostMortem { workspace, .. }
-        | Route::JobAttempts { workspace, .. }
-        | Route::WhyCompute { workspace, .. } => read(workspace),
-        Route::History(HistoryRoute::Run { workspace, .. }) if !reads => {
-            on(Action::RunJobs, workspace)
-        }
-        // All other requests only read, whatever their method is.
-        Route::History(route) => read(route.workspace()),
-        Route::V1(V1Route::V1Experiments(workspace)) if !reads => on(Action::RunJobs, workspace),
-        Route::V1(route) => read(route.workspace()),
-        Route::Access(route) => access_need(reads, route),
-        // A joined host runs jobs of all users, so joining requires the right to everything.
-        Route::Hosts(_) => Need::To(Action::ManageAccess, Scope::Everything),
-        Route::Storage(route) => storage_need(reads, route),
-        // Users who run jobs create the assets for them.
-        Route::Assets(route) if reads => read(route.workspace()),
-        Route::Assets(route) => on(Action::RunJobs, route.workspace()),
-        Route::Governance(route) => governance_need(reads, route),
-        // The resources of a template are checked when it is read, and so is who may see which deployment.
-        Route::Deployments(route) => Need::SomethingIn(route.home().scope()),
-        Route::Manager(route) => manager_need(reads, route),
-    }
-}
-
-/// These list workspaces and their contents, and leave out what the caller may not read.
-fn manager_need(reads: bool, route: &Manager) -> Need {
-    match route {
-        Manager::ResourceGroup { subscription, name } if !reads => {
-            Need::To(Action::ManageWorkspaces, Scope::group(subscription, name))
-        }
-        Manager::Tenants | Manager::Subscriptions => Need::Nothing,
-        Manager::Subscription { subscription }
-        | Manager::Locations { subscription }
-        | Manager::Providers { subscription }
-        | Manager::Provider { subscription, .. }
-        | Manager::ResourceGroups { subscription }
-        | Manager::Resources { subscription }
-        | Manager::MachineSizes { subscription, .. }
-        | Manager::MachineUsages { subscription, .. } => {
-            Need::SomethingIn(Scope::subscription(subscription))
-        }
-        Manager::ResourceGroup { subscription, name }
-        | Manager::ResourcesOfGroup { subscription, name } => {
-            Need::SomethingIn(Scope::group(subscription, name))
-        }
-    }
-}
-
-/// Users who run jobs upload data and download results.
-fn storage_need(reads: bool, route: &StorageRoute) -> Need {
-    let on = |action, workspace| Need::To(action, Scope::workspace(workspace));
-    match route {
-        StorageRoute::Datastores(key) => on(Action::Read, key),
-        StorageRoute::Datastore { workspace, .. } if reads => on(Action::Read, workspace),
-        StorageRoute::Datastore { workspace, .. }
-        | StorageRoute::DatastoreSecrets { workspace, .. } => on(Action::RunJobs, workspace),
-        // It examines the files of all users.
-        StorageRoute::CollectGarbage => Need::To(Action::ManageAccess, Scope::Everything),
-    }
-}
-
-/// As in Azure, locks are managed by those who manage roles.
-fn governance_need(reads: bool, route: &GovernanceRoute) -> Need {
-    match route {
-        GovernanceRoute::Locks(scope) => Need::SomethingIn(scope.clone()),
-        GovernanceRoute::Lock { scope, .. } if reads => Need::To(Action::Read, scope.clone()),
-        GovernanceRoute::Lock { scope, .. } => Need::To(Action::ManageAccess, scope.clone()),
-        GovernanceRoute::Activity { subscription: Some(subscription) } => {
-            Need::SomethingIn(Scope::subscription(subscription))
-        }
-        GovernanceRoute::Activity { subscription: None } | GovernanceRoute::ActivityChain => {
-            Need::To(Action::Read, Scope::Everything)
-        }
-    }
-}
-
-fn access_need(reads: bool, route: &AccessRoute) -> Need {
-    match route {
-        AccessRoute::Me => Need::Nothing,
-        // Users belong to the whole server.
-        AccessRoute::Users
-        | AccessRoute::User { .. }
-        | AccessRoute::RotateKey { .. }
-        | AccessRoute::RevokeKey { .. } => Need::To(Action::ManageAccess, Scope::Everything),
-        AccessRoute::RoleDefinitions(_) => Need::Nothing,
-        AccessRoute::RoleAssignments(scope) => Need::To(Action::Read, scope.clone()),
-        AccessRoute::RoleAssignment { scope, .. } => {
-            let action = if reads { Action::Read } else { Action::ManageAccess };
-            Need::To(action, scope.clone())
-        }
+    match route.needs(method) {
+        Needs::Nothing | Needs::Token => Need::Nothing,
+        Needs::Something => Need::SomethingIn(route.scope()),
+        Needs::To(action) => Need::To(action, route.scope()),
     }
 }
 

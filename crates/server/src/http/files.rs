@@ -3,7 +3,7 @@
 //!
 //! A browser that shows such a file must not let it use the API's origin. So nothing of the API is here, no cookie is
 //! set or read, and every response forbids scripts. Services of running jobs are separate: their pages do run scripts,
-//! see [`service`].
+//! see [`super::service`].
 
 use std::sync::Arc;
 
@@ -12,20 +12,14 @@ use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::middleware;
 use axum::response::Response;
-use axum::routing::{any, get};
 
-use super::{blob, log_files, request_log, service, tree_files};
+use super::{request_log, routes};
 use crate::app::App;
 
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/logs/{job}/{file}", get(log_files::get))
-        .route("/trees/{workspace}/{tree}", get(tree_files::tree))
-        .route("/trees/{workspace}/{tree}/{digest}", get(tree_files::file))
-        .fallback(blob::handle)
+    routes::files()
         .layer(middleware::map_response(harmless))
-        // Their pages run scripts, with their own protection.
-        .route("/services/{*path}", any(service::handle))
+        .merge(routes::services())
         .layer(middleware::from_fn_with_state(app.clone(), request_log::record))
         .with_state(app)
 }

@@ -20,9 +20,9 @@ use muster_providers::joined::protocol::{
 };
 use muster_wire::spelling;
 
-use super::listener;
 use super::login::Source;
 use super::respond::with_retry_after;
+use super::{listener, routes};
 use crate::app::App;
 use crate::guesses::TooMany;
 use crate::tokens;
@@ -87,7 +87,7 @@ pub async fn join(
 fn asked(new: NewHost) -> Input {
     let by = Caller { object_id: "".into(), name: new.name.as_str().into() };
     let activity_request = ActivityRequest {
-        operation: "Muster.Hosts/hosts/join/action".into(),
+        operation: routes::operation("/host/v1/join").into(),
         resource: format!("/providers/Muster.Hosts/hosts/{}", new.name).into(),
         scope: muster_core::model::Scope::Everything,
         correlation: "".into(),

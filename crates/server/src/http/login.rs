@@ -16,10 +16,12 @@ use muster_wire::login::browser::{self, BrowserReply};
 use muster_wire::login::{
     self, ClientTokenReply, FORM_BYTES_MAX, OauthError, OpenIdDocument, TokenForm,
 };
-use muster_wire::{ArmError, Login, Query, Route};
+use muster_wire::path::table::Table as _;
+use muster_wire::routes::login::{Endpoint, Get, Post};
+use muster_wire::{ArmError, Login, Query};
 
 use super::respond::{Failed, document, with_retry_after};
-use super::{body, on_behalf_of};
+use super::{body, cloud, on_behalf_of};
 use crate::app::App;
 use crate::clock;
 use crate::guesses::TooMany;
@@ -39,18 +41,29 @@ const NO_SECRET: &str = "tokens are not issued here without a secret, because an
 const IDENTITY_NAMES: [&str; 5] =
     ["client_id", "object_id", "principal_id", "msi_res_id", "mi_res_id"];
 
-/// The routes that issue tokens, or return where to get them.
+/// What is answered before the caller is known: tokens, and the documents that say where to get them.
 pub async fn answer(
     app: &App,
     parts: &Parts,
-    route: &Route,
+    route: Login,
     query: &Query,
     content: Body,
 ) -> Result<Response, Failed> {
-    match (&parts.method, route) {
-        (&Method::GET, Route::Token) => by_key(app, parts, query).await,
+    let method = parts.method.as_str();
+    let endpoint = match route.on(method) {
+        Ok(endpoint) => endpoint,
+        Err(none) => {
+            body::discard(content).await;
+            return Err(ArmError::no_endpoint(&none, method, parts.uri.path()).into());
+        }
+    };
+    match endpoint {
+        Endpoint::Get(Get::Metadata) => Ok(cloud::metadata(app, query)),
+        Endpoint::Get(Get::Discovery) => Ok(cloud::discovery(app)),
+        Endpoint::Get(Get::Token) => by_key(app, parts, query).await,
         // The protocols of Cloud Shell and of a virtual machine.
-        (&Method::POST, Route::Token) | (_, Route::Login(Login::MachineIdentity)) => {
+        Endpoint::Post(Post::Token | Post::MachineIdentity)
+        | Endpoint::Get(Get::MachineIdentity) => {
             let Some(node) = source(parts).and_then(|source| source.node.as_deref()) else {
                 body::discard(content).await;
                 return Err(ArmError::unauthorized(&app.base_url, NO_SECRET).into());
@@ -63,27 +76,22 @@ pub async fn answer(
             let answered = by_node(app, parts, node, asked);
             Ok(answered.unwrap_or_else(|refused| refusal(&refused)))
         }
-        (&Method::GET, Route::Login(Login::OpenId { authority })) => {
+        Endpoint::Get(Get::OpenId { authority }) => {
             let issuer = app.keyring.issuer();
-            let found = OpenIdDocument::new(&app.base_url, issuer, authority);
+            let found = OpenIdDocument::new(&app.base_url, issuer, &authority);
             Ok(document(StatusCode::OK, &found))
         }
-        (&Method::GET, Route::Login(Login::OnBehalfOf)) => {
-            on_behalf_of::answer(app, parts, query).await
-        }
-        (&Method::GET, Route::Login(Login::Instance)) => Ok(instance(app, query)),
-        (&Method::GET, Route::Login(Login::Browser { .. })) => Ok(to_browser(query)),
-        (&Method::POST, Route::Login(Login::DeviceCode { .. })) => {
+        Endpoint::Get(Get::OnBehalfOf) => on_behalf_of::answer(app, parts, query).await,
+        Endpoint::Get(Get::Instance) => Ok(instance(app, query)),
+        Endpoint::Get(Get::Browser { .. }) => Ok(to_browser(query)),
+        Endpoint::Post(Post::DeviceCode { .. }) => {
             body::discard(content).await;
             Ok(refusal(&OauthError::unsupported_grant(browser::REFUSAL)))
         }
-        (&Method::POST, Route::Login(Login::ClientToken { .. })) => {
+        Endpoint::Post(Post::ClientToken { .. }) => {
             let body = body::read(content, FORM_BYTES_MAX).await?;
             let answered = by_client(app, address(parts), &body).await;
             Ok(answered.unwrap_or_else(|refused| refusal(&refused)))
-        }
-        (method, route) => {
-            Err(ArmError::method_not_allowed(method.as_str(), route.methods()).into())
         }
     }
 }

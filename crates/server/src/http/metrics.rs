@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use muster_core::model::{Action, Caller, Scope};
 use muster_wire::Route;
 
@@ -48,8 +46,7 @@ async fn page(app: &App) -> Result<Response, Failed> {
     Ok(([(header::CONTENT_TYPE, TEXT)], page).into_response())
 }
 
-/// The router of the separate port.
-pub fn router(app: Arc<App>) -> Router {
-    let open = |State(app): State<Arc<App>>| async move { page(&app).await };
-    Router::new().route("/metrics", get(open)).with_state(app)
+/// On the separate port.
+pub async fn open(State(app): State<Arc<App>>) -> Result<Response, Failed> {
+    page(&app).await
 }

@@ -13,6 +13,7 @@ use axum::response::Response;
 use muster_core::agent::NODE_HEADER;
 use tracing::{Instrument as _, Level, error_span};
 
+use super::routes::{self, From};
 use crate::app::App;
 use crate::tokens;
 
@@ -65,7 +66,8 @@ pub async fn record(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let noted = Noted::new(correlation_id);
     request.extensions_mut().insert(noted.clone());
     // Nodes, hosts and probes send requests all the time, so these are logged only at the debug level.
-    let is_agent = matched.as_ref().is_some_and(|path| path.starts_with("/agent/"));
+    let row = matched.as_deref().and_then(routes::row);
+    let is_agent = row.is_some_and(|row| row.from == From::Node);
     let is_routine =
         is_agent || matches!(matched.as_deref(), Some("/healthz" | "/readyz" | "/host/v1/sync"));
     // At the highest level, so that the id is in every line about this request, whatever the log filter is.

@@ -43,7 +43,7 @@ impl Lane {
             | Input::PutWorkspace { by, .. }
             | Input::PutCluster { by, .. }
             | Input::PutDatastore { by, .. } => caller(&by.object_id),
-            Input::NoteRefusal(activity) => caller(&activity.by.object_id),
+            Input::NoteActivity(activity) => caller(&activity.by.object_id),
             Input::SubmitJob(request) | Input::CheckJob(request) => caller(&request.by.object_id),
             Input::Report { node, .. } => Lane::Node(node.as_str().into()),
             Input::SaveTree(request) => Lane::Node(request.node.as_str().into()),

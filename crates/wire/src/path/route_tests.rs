@@ -1,8 +1,10 @@
-use muster_core::model::AssetKind;
+use muster_core::model::{AssetKind, WorkspaceKey};
 use proptest::prelude::*;
 
 use super::*;
-use crate::path::Request;
+use crate::path::ids::{parse_id, strip_prefix};
+use crate::path::{ComputeAction, Request};
+use crate::routes::{AssetRoute, HistoryRoute, Login, StorageRoute};
 
 const WS: &str =
     "/subscriptions/S/resourceGroups/Rg/providers/Microsoft.MachineLearningServices/workspaces/Ws";
@@ -25,11 +27,11 @@ fn every_route_is_found_and_names_keep_their_case() {
         )
     };
     let cases = [
-        ("/metadata/endpoints".into(), Route::Metadata),
-        ("/msi/token".into(), Route::Token),
+        ("/metadata/endpoints".into(), Route::Login(Login::Metadata)),
+        ("/msi/token".into(), Route::Login(Login::Token)),
         ("/obo/token".into(), Route::Login(Login::OnBehalfOf)),
-        ("/discovery".into(), Route::Discovery),
-        ("/discovery/v1.0/x".into(), Route::Discovery),
+        ("/discovery".into(), Route::Login(Login::Discovery)),
+        ("/discovery/v1.0/x".into(), Route::Login(Login::Discovery)),
         (
             "/subscriptions/S/providers/Microsoft.MachineLearningServices/workspaces".into(),
             Route::WorkspacesOfSubscription { subscription: "S".into() },
@@ -39,14 +41,8 @@ fn every_route_is_found_and_names_keep_their_case() {
             Route::WorkspacesOfGroup { subscription: "S".into(), resource_group: "Rg".into() },
         ),
         (at(""), Route::Workspace(key())),
-        (
-            at("/diagnose"),
-            Route::WorkspaceAction { workspace: key(), action: WorkspaceAction::Diagnose },
-        ),
-        (
-            at("/resyncKeys"),
-            Route::WorkspaceAction { workspace: key(), action: WorkspaceAction::ResyncKeys },
-        ),
+        (at("/diagnose"), Route::WorkspaceDiagnosis(key())),
+        (at("/resyncKeys"), Route::WorkspaceKeys(key())),
         (at("/computes"), Route::Computes(key())),
         (
             at("/computes/Cpu-Cluster"),
@@ -58,10 +54,14 @@ fn every_route_is_found_and_names_keep_their_case() {
         ),
         (
             at("/computes/Cpu-Cluster/listKeys"),
+            Route::ComputeKeys { workspace: workspace.clone(), name: name.clone() },
+        ),
+        (
+            at("/computes/Cpu-Cluster/restart"),
             Route::ComputeAction {
                 workspace: workspace.clone(),
                 name: name.clone(),
-                action: ComputeAction::ListKeys,
+                action: ComputeAction::Restart,
             },
         ),
         (at("/jobs"), Route::Jobs(key())),
@@ -204,7 +204,7 @@ fn every_route_is_found_and_names_keep_their_case() {
     ];
     for (path, wanted) in cases {
         assert_eq!(route(&path), wanted, "{path}");
-        if wanted != Route::Discovery {
+        if wanted != Route::Login(Login::Discovery) {
             assert_eq!(wanted.path().as_deref(), Some(path.as_str()));
         }
     }

@@ -2,31 +2,37 @@
 
 use std::collections::BTreeSet;
 
-use muster_wire::Request;
+use muster_wire::path::table::Table as _;
+use muster_wire::{Request, Route};
 use serde_json::{Value, json};
 
 use super::Client;
 use crate::support::Site;
 
-/// Every route, with its methods; a test in `muster-wire` makes sure that none is missing there.
-const PAGE: &str = include_str!("../../../../../docs/reference/arm.md");
 const ML: &str = "Microsoft.MachineLearningServices";
 
-/// Requests with a method other than GET that write nothing to the store.
-const READS: [(&str, &str); 13] = [
+/// Requests with a method other than GET that write nothing to the store, or only to its activity log.
+const READS: [(&str, &str); 20] = [
     ("POST", "ClientToken"), // Signs a token.
+    ("POST", "ComputeKeys"), // Refused in any case.
     ("POST", "ComputeNodes"),
     ("POST", "DatastoreSecrets"), // Signs a URL.
     ("POST", "DeviceCode"),       // Refused in any case.
     ("POST", "JobCheck"),
+    ("POST", "MachineIdentity"), // Signs a token.
     ("POST", "ResolvedData"),
     ("POST", "ResolvedModels"),
     ("POST", "RunData"),
     ("POST", "CollectGarbage"), // Deletes files, and so works while the disk is full.
-    ("POST", "V1Experiments"),  // Refused in any case.
+    ("POST", "Token"),          // Signs a token.
+    ("PUT", "V1Experiments"),   // Refused in any case, with every method.
+    ("PATCH", "V1Experiments"),
+    ("POST", "V1Experiments"),
+    ("DELETE", "V1Experiments"),
     ("POST", "Validate"),
     ("POST", "WhatIf"),
-    ("POST", "WorkspaceAction"),
+    ("POST", "WorkspaceDiagnosis"),
+    ("POST", "WorkspaceKeys"),
 ];
 
 /// A change, and whether it works when there is space: some need more than is created here.
@@ -208,43 +214,28 @@ pub fn rows(at: &Places) -> Vec<Row> {
     rows
 }
 
-/// The route's own name, as the page's test has it: `Compute { workspace: … }` → `Compute`.
-fn name_of(path: &str) -> String {
-    let route =
-        Request::parse(path, None).unwrap_or_else(|_| panic!("{path} is not a route")).route;
-    let shown = format!("{route:?}");
-    let families = [
-        "Manager(",
-        "Access(",
-        "History(",
-        "V1(",
-        "Hosts(",
-        "Governance(",
-        "Deployments(",
-        "Storage(",
-        "Assets(",
-        "Login(",
-    ];
-    let inner = families.iter().find_map(|name| shown.strip_prefix(name)).unwrap_or(&shown);
-    inner.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("").to_owned()
+fn row_of(path: &str) -> (Route, &'static str) {
+    let request = Request::parse(path, None);
+    let route = request.unwrap_or_else(|_| panic!("{path} is not a path")).route;
+    let row = route.row().unwrap_or_else(|| panic!("{path} is not a route"));
+    (route, row.name)
+}
+
+/// The names that the activity log must have for these changes.
+pub fn operations<'r>(rows: impl Iterator<Item = &'r Row>) -> BTreeSet<String> {
+    rows.filter_map(|row| row_of(&row.path).0.operation(row.method)).collect()
 }
 
 /// A new route that changes something must be added to the table here.
 pub fn check_that_none_is_missing(rows: &[Row]) {
-    let mut tried: BTreeSet<(String, String)> =
-        rows.iter().map(|row| (row.method.to_owned(), name_of(&row.path))).collect();
-    tried.extend(READS.map(|(method, name)| (method.to_owned(), name.to_owned())));
-    let mut missing = Vec::new();
-    for line in PAGE.lines().filter(|line| line.starts_with("| `/")) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let path = cells[1].trim_matches('`').replace(['{', '}'], "");
-        let workspace = format!("/subscriptions/s/resourceGroups/g/providers/{ML}/workspaces/w");
-        let path = path.replace("/SCOPE", "/subscriptions/s").replace("/WORKSPACE", &workspace);
-        for method in cells[2].split(", ").filter(|method| !["GET", "HEAD"].contains(method)) {
-            let wanted = (method.to_owned(), name_of(&path));
-            missing.extend((!tried.contains(&wanted)).then_some(wanted));
-        }
-    }
+    let mut tried: BTreeSet<(&str, &str)> =
+        rows.iter().map(|row| (row.method, row_of(&row.path).1)).collect();
+    tried.extend(READS);
+    let all = Route::rows().into_iter().flat_map(|row| {
+        let changes = row.methods.iter().filter(|method| !method.reads());
+        changes.map(|method| (method.as_str(), row.name))
+    });
+    let missing: Vec<_> = all.filter(|wanted| !tried.contains(wanted)).collect();
     assert!(missing.is_empty(), "add them to the rows here: {missing:?}");
 }
 

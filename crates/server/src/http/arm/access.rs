@@ -7,6 +7,7 @@ use muster_core::nearest;
 use muster_core::time::Wall;
 use muster_core::{AccessRequest, Input, NewUser, Reply};
 use muster_wire::access::{self, MeDocument, MyRole};
+use muster_wire::routes::access::{Delete, Endpoint, Get, Post, Put};
 use muster_wire::{AccessRoute, ArmError, Page, Route};
 
 use super::{Call, Failed, unexpected};
@@ -14,37 +15,33 @@ use crate::http::respond::document;
 use crate::readers::WorldReader;
 use crate::tokens;
 
-pub async fn handle(call: &Call, method: &str, route: AccessRoute) -> Result<Response, Failed> {
-    match (method, route) {
-        ("GET", AccessRoute::Me) => Ok(me(call)),
-        ("GET", AccessRoute::Users) => users(call),
-        ("GET", AccessRoute::User { name }) => user(call, &name),
-        ("PUT", AccessRoute::User { name }) => create_user(call, name).await,
-        ("DELETE", AccessRoute::User { name }) => {
+pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed> {
+    match endpoint {
+        Endpoint::Get(Get::Me) => Ok(me(call)),
+        Endpoint::Get(Get::Users) => users(call),
+        Endpoint::Get(Get::User { name }) => user(call, &name),
+        Endpoint::Put(Put::User { name }) => create_user(call, name).await,
+        Endpoint::Delete(Delete::User { name }) => {
             submit(call, AccessRequest::DeleteUser { user: name }).await?;
             Ok(StatusCode::OK.into_response())
         }
-        ("POST", AccessRoute::RotateKey { name }) => rotate(call, name).await,
-        ("POST", AccessRoute::RevokeKey { name }) => answer_user(
+        Endpoint::Post(Post::RotateKey { name }) => rotate(call, name).await,
+        Endpoint::Post(Post::RevokeKey { name }) => answer_user(
             submit(call, AccessRequest::SetKey { user: name, digest: None }).await?,
             None,
         ),
-        ("GET", AccessRoute::RoleAssignments(scope)) => roles(call, scope),
-        ("GET", AccessRoute::RoleAssignment { scope, name }) => role(call, &scope, &name),
-        ("PUT", AccessRoute::RoleAssignment { scope, name }) => assign(call, scope, name).await,
-        ("DELETE", AccessRoute::RoleAssignment { scope, name }) => {
+        Endpoint::Get(Get::RoleAssignments(scope)) => roles(call, scope),
+        Endpoint::Get(Get::RoleAssignment { scope, name }) => role(call, &scope, &name),
+        Endpoint::Put(Put::RoleAssignment { scope, name }) => assign(call, scope, name).await,
+        Endpoint::Delete(Delete::RoleAssignment { scope, name }) => {
             match submit(call, AccessRequest::RemoveRole { name, scope }).await? {
                 Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
                 reply => answer_role(call, reply, None, StatusCode::OK),
             }
         }
-        ("GET", AccessRoute::RoleDefinitions(_)) => {
+        Endpoint::Get(Get::RoleDefinitions(_)) => {
             let found = access::role_definitions(call.query.get("$filter"))?;
             Ok(document(StatusCode::OK, &Page::whole(found)))
-        }
-        (method, route) => {
-            let methods = Route::Access(route).methods();
-            Err(ArmError::method_not_allowed(method, methods).into())
         }
     }
 }

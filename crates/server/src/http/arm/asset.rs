@@ -14,6 +14,7 @@ use muster_core::{AssetAction, AssetRequest, Input, KnownAsset, Reply};
 use muster_store::{Archived, AssetOrder, AssetQuery, ContainerView};
 use muster_wire::asset::{self, AssetResource, Body, Reference, View, Which};
 use muster_wire::blob::Right;
+use muster_wire::routes::assets::{Delete, Endpoint, Get, Post, Put};
 use muster_wire::{ArmError, AssetRoute, Page, Route, cloud};
 pub use resolve::resolve;
 
@@ -36,12 +37,12 @@ struct Named {
     name: Box<str>,
 }
 
-pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Response, Failed> {
-    match (method, route) {
-        ("GET", AssetRoute::AssetContainers { workspace, kind }) => {
+pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed> {
+    match endpoint {
+        Endpoint::Get(Get::AssetContainers { workspace, kind }) => {
             containers(call, workspace, kind).await
         }
-        ("GET", AssetRoute::AssetContainer { workspace, kind, name }) => {
+        Endpoint::Get(Get::AssetContainer { workspace, kind, name }) => {
             let home = home(call, &workspace).await?;
             let found = match asset::is_curated(kind, &name) {
                 true => environment::curated_container(call, &home, &name)?,
@@ -49,16 +50,16 @@ pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Resp
             };
             Ok(container_document(StatusCode::OK, &home, &found))
         }
-        ("PUT", AssetRoute::AssetContainer { workspace, kind, name }) => {
+        Endpoint::Put(Put::AssetContainer { workspace, kind, name }) => {
             put_container(call, Named { workspace, kind, name }).await
         }
-        ("DELETE", AssetRoute::AssetContainer { workspace, kind, name }) => {
+        Endpoint::Delete(Delete::AssetContainer { workspace, kind, name }) => {
             delete(call, Named { workspace, kind, name }, AssetAction::DeleteContainer).await
         }
-        ("GET", AssetRoute::AssetVersions { workspace, kind, name }) => {
+        Endpoint::Get(Get::AssetVersions { workspace, kind, name }) => {
             versions(call, Named { workspace, kind, name }).await
         }
-        ("GET", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
+        Endpoint::Get(Get::AssetVersion { workspace, kind, name, version }) => {
             let home = home(call, &workspace).await?;
             let which = Which::of_version(kind, &version);
             let found = match asset::is_curated(kind, &name) {
@@ -67,25 +68,24 @@ pub async fn handle(call: &Call, method: &str, route: AssetRoute) -> Result<Resp
             };
             Ok(document(StatusCode::OK, &asset::resource(&home.key, &found)?))
         }
-        ("PUT", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
+        Endpoint::Put(Put::AssetVersion { workspace, kind, name, version }) => {
             put(call, Named { workspace, kind, name }, version).await
         }
-        ("DELETE", AssetRoute::AssetVersion { workspace, kind, name, version }) => {
+        Endpoint::Delete(Delete::AssetVersion { workspace, kind, name, version }) => {
             delete(call, Named { workspace, kind, name }, AssetAction::Delete { version }).await
         }
-        ("POST", AssetRoute::AssetUpload { workspace, kind, name, version }) => {
+        Endpoint::Post(Post::AssetUpload { workspace, kind, name, version }) => {
             upload(call, Named { workspace, kind, name }, &version).await
         }
-        ("GET", AssetRoute::Substitutes(workspace)) => {
+        Endpoint::Get(Get::Substitutes(workspace)) => {
             environment::substitutes(call, workspace).await
         }
-        ("GET", AssetRoute::Substitute { workspace, name }) => {
+        Endpoint::Get(Get::Substitute { workspace, name }) => {
             environment::substitute(call, workspace, &name).await
         }
-        ("GET", AssetRoute::BuildLog { workspace, name, version }) => {
+        Endpoint::Get(Get::BuildLog { workspace, name, version }) => {
             environment::build_log(call, workspace, &name, &version).await
         }
-        (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
     }
 }
 

@@ -205,7 +205,6 @@ pub async fn act(
         ComputeAction::Start => Power::Start,
         ComputeAction::Stop => Power::Stop,
         ComputeAction::Restart => Power::Restart,
-        ComputeAction::ListKeys => return no_keys(call, workspace, name).await,
     };
     let input =
         Input::PowerInstance { workspace: workspace.clone(), name: name.to_string(), power };
@@ -234,7 +233,11 @@ pub async fn evict(
     }
 }
 
-async fn no_keys(call: &Call, workspace: WorkspaceKey, name: Box<str>) -> Result<Response, Failed> {
+pub async fn no_keys(
+    call: &Call,
+    workspace: WorkspaceKey,
+    name: Box<str>,
+) -> Result<Response, Failed> {
     let (key, wanted) = (workspace.clone(), name.clone());
     let found = call.app.readers.read(move |reader| reader.cluster(&key, &wanted)).await?;
     let Some(view) = found else { return Err(no_such(&workspace, &name).into()) };

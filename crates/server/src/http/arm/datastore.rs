@@ -11,7 +11,8 @@ use muster_core::{ErrorChain, Input, Refused, Reply};
 use muster_store::storage::StorageCommand;
 use muster_wire::blob::{Right, Sas, SasScope};
 use muster_wire::datastore::{self, Collected, Own, Secrets};
-use muster_wire::{ArmError, Page, StorageRoute, cloud};
+use muster_wire::routes::storage::{Delete, Endpoint, Get, Post, Put};
+use muster_wire::{ArmError, Page, cloud};
 
 use super::first_use::home;
 use super::{Call, Failed, unexpected};
@@ -23,19 +24,18 @@ use crate::storage;
 const EVERYTHING: [Right; 5] =
     [Right::Read, Right::Create, Right::Write, Right::Delete, Right::List];
 
-pub async fn handle(call: &Call, method: &str, route: StorageRoute) -> Result<Response, Failed> {
-    match (method, route) {
-        ("GET", StorageRoute::Datastores(key)) => list(call, key).await,
-        ("GET", StorageRoute::Datastore { workspace, name }) => get(call, workspace, &name).await,
-        ("PUT", StorageRoute::Datastore { workspace, name }) => put(call, workspace, name).await,
-        ("DELETE", StorageRoute::Datastore { workspace, name }) => {
+pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed> {
+    match endpoint {
+        Endpoint::Get(Get::Datastores(key)) => list(call, key).await,
+        Endpoint::Get(Get::Datastore { workspace, name }) => get(call, workspace, &name).await,
+        Endpoint::Put(Put::Datastore { workspace, name }) => put(call, workspace, name).await,
+        Endpoint::Delete(Delete::Datastore { workspace, name }) => {
             delete(call, workspace, name).await
         }
-        ("POST", StorageRoute::DatastoreSecrets { workspace, name }) => {
+        Endpoint::Post(Post::DatastoreSecrets { workspace, name }) => {
             secrets(call, workspace, &name).await
         }
-        ("POST", StorageRoute::CollectGarbage) => collect_garbage(call).await,
-        (method, route) => Err(ArmError::method_not_allowed(method, route.methods()).into()),
+        Endpoint::Post(Post::CollectGarbage) => collect_garbage(call).await,
     }
 }
 
@@ -213,6 +213,9 @@ pub fn signed(call: &Call, container: &str, rights: &[Right], lifetime: Duration
 
 async fn collect_garbage(call: &Call) -> Result<Response, Failed> {
     let wanted = datastore::parse_garbage(&call.body)?;
+    if wanted.dry_run {
+        call.changes_nothing();
+    }
     let app = &call.app;
     let mut retention = app.retention;
     if let Some(seconds) = wanted.grace_seconds {

@@ -11,7 +11,8 @@ use muster_core::{DeployRequest, DeployStep, DeployWhat, Foreseen, Input, Reply}
 use muster_store::StoreError;
 use muster_wire::deployment::{self, DeploymentDocument, Plan, Progress, Setting};
 use muster_wire::path::Home;
-use muster_wire::{ArmError, DeploymentRoute, Page, Route, activity};
+use muster_wire::routes::deployments::{Delete, Endpoint, Get, Head, Post, Put};
+use muster_wire::{ArmError, DeploymentRoute, Page, Route};
 
 use super::paging::LARGE;
 use super::{Call, Failed, unexpected};
@@ -21,32 +22,32 @@ use crate::http::respond::{document, with_operation, with_retry_after};
 use crate::readers::WorldReader;
 use crate::{clock, secrets};
 
-pub async fn handle(call: &Call, method: &str, route: DeploymentRoute) -> Result<Response, Failed> {
-    match (method, route) {
-        ("GET", DeploymentRoute::OfGroup(home)) => list(call, &home).await,
-        ("GET", DeploymentRoute::One { home, name }) => {
+pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed> {
+    match endpoint {
+        Endpoint::Get(Get::OfGroup(home)) => list(call, &home).await,
+        Endpoint::Get(Get::One { home, name }) => {
             let found = find(call, &home, &name).await?;
             Ok(document(StatusCode::OK, &deployment::document(&found.progress())))
         }
-        ("HEAD", DeploymentRoute::One { home, name }) => {
+        Endpoint::Head(Head::One { home, name }) => {
             find(call, &home, &name).await?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        ("PUT", DeploymentRoute::One { home, name }) => put(call, home, name).await,
-        ("DELETE", DeploymentRoute::One { home, name }) => delete(call, &home, &name).await,
-        ("GET", DeploymentRoute::Operations { home, name }) => {
+        Endpoint::Put(Put::One { home, name }) => put(call, home, name).await,
+        Endpoint::Delete(Delete::One { home, name }) => delete(call, &home, &name).await,
+        Endpoint::Get(Get::Operations { home, name }) => {
             let found = find(call, &home, &name).await?;
             let lines = deployment::operations(&found.progress());
             Ok(document(StatusCode::OK, &Page::whole(lines)))
         }
-        ("GET", DeploymentRoute::OneOperation { home, name, id }) => {
+        Endpoint::Get(Get::OneOperation { home, name, id }) => {
             let found = find(call, &home, &name).await?;
             let lines = deployment::operations(&found.progress());
             let line = lines.iter().find(|line| line.operation_id.eq_ignore_ascii_case(&id));
             let line = line.ok_or_else(|| no_such("operation", &id, "list the operations"))?;
             Ok(document(StatusCode::OK, line))
         }
-        ("GET", DeploymentRoute::Status { home, name, id }) => {
+        Endpoint::Get(Get::Status { home, name, id }) => {
             let found = find(call, &home, &name).await?;
             if found.deployment.id.to_string() != *id {
                 return Err(no_such(
@@ -59,17 +60,13 @@ pub async fn handle(call: &Call, method: &str, route: DeploymentRoute) -> Result
             let status = deployment::status(&found.progress());
             Ok(with_retry_after(document(StatusCode::OK, &status)))
         }
-        ("POST", DeploymentRoute::Validate { home, name }) => {
+        Endpoint::Post(Post::Validate { home, name }) => {
             let (tried, _) = carry_out(call, home, name, true).await?;
             Ok(document(StatusCode::OK, &deployment::validation(&tried)))
         }
-        ("POST", DeploymentRoute::WhatIf { home, name }) => {
+        Endpoint::Post(Post::WhatIf { home, name }) => {
             let (tried, foreseen) = carry_out(call, home, name, true).await?;
             Ok(document(StatusCode::OK, &deployment::what_if(&tried, &foreseen)))
-        }
-        (method, route) => {
-            let methods = Route::Deployments(route).methods();
-            Err(ArmError::method_not_allowed(method, methods).into())
         }
     }
 }
@@ -228,7 +225,7 @@ async fn carry_out(
             }
         };
         let activity_request = ActivityRequest {
-            operation: activity::operation("PUT", &route).unwrap_or_default().into(),
+            operation: route.operation("PUT").unwrap_or_default().into(),
             resource: route.path().unwrap_or_default().into(),
             scope,
             correlation: correlation.clone(),

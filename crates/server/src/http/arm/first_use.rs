@@ -3,7 +3,7 @@
 use muster_core::model::{Action, ActivityRequest, Scope, Workspace, WorkspaceKey};
 use muster_core::refusal::Target;
 use muster_core::{Input, RefusalKind, Reply};
-use muster_wire::{Route, activity};
+use muster_wire::Route;
 
 use super::{Call, Failed, workspace};
 use crate::Workspaces;
@@ -51,7 +51,7 @@ async fn create(call: &Call, key: &WorkspaceKey) -> Result<bool, Failed> {
     let route = Route::Workspace(key.clone());
     let correlation = call.activity_request.as_ref().map(|request| request.correlation.clone());
     let activity_request = Box::new(ActivityRequest {
-        operation: activity::operation("PUT", &route).unwrap_or_default().into(),
+        operation: route.operation("PUT").unwrap_or_default().into(),
         resource: route.path().unwrap_or_default().into(),
         scope,
         correlation: correlation.unwrap_or_else(|| "".into()),

@@ -7,6 +7,7 @@ use muster_core::model::{Action, ResourceGroup, Scope};
 use muster_core::{GovernanceRequest, Input, NewLock, Reply};
 use muster_store::{ActivityEntry, ActivityQuery};
 use muster_wire::activity::{self, ActivityFilter, ChainDocument};
+use muster_wire::routes::governance::{Delete, Endpoint, Get, Put};
 use muster_wire::{ArmError, GovernanceRoute, Page, Route, lock, manager};
 
 use super::{Call, Failed, unexpected};
@@ -18,27 +19,24 @@ use crate::readers::WorldReader;
 const ACTIVITY_PAGE: usize = 200;
 const ACTIVITY_BATCH: usize = 1_000;
 
-pub async fn handle(call: &Call, method: &str, route: GovernanceRoute) -> Result<Response, Failed> {
-    match (method, route) {
-        ("GET", GovernanceRoute::Locks(scope)) => locks(call, scope),
-        ("GET", GovernanceRoute::Lock { scope, name }) => get_lock(call, &scope, &name),
-        ("PUT", GovernanceRoute::Lock { scope, name }) => put_lock(call, scope, name).await,
-        ("DELETE", GovernanceRoute::Lock { scope, name }) => {
+pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed> {
+    match endpoint {
+        Endpoint::Get(Get::Locks(scope)) => locks(call, scope),
+        Endpoint::Get(Get::Lock { scope, name }) => get_lock(call, &scope, &name),
+        Endpoint::Put(Put::Lock { scope, name }) => put_lock(call, scope, name).await,
+        Endpoint::Delete(Delete::Lock { scope, name }) => {
             match ask(call, GovernanceRequest::DeleteLock { scope, name }).await? {
                 Reply::NothingToDelete => Ok(StatusCode::NO_CONTENT.into_response()),
                 _ => Ok(StatusCode::OK.into_response()),
             }
         }
-        ("GET", GovernanceRoute::Activity { subscription }) => activity(call, subscription).await,
-        ("GET", GovernanceRoute::ActivityChain) => {
+        Endpoint::Get(Get::Activity { subscription }) => activity(call, Some(subscription)).await,
+        Endpoint::Get(Get::ServerActivity) => activity(call, None).await,
+        Endpoint::Get(Get::ActivityChain) => {
             let chain = call.app.readers.read(|reader| reader.verify_activity()).await?;
             let head = chain.head.into();
             let found = ChainDocument { entries: chain.entries, head, broken_at: chain.broken_at };
             Ok(document(StatusCode::OK, &found))
-        }
-        (method, route) => {
-            let methods = Route::Governance(route).methods();
-            Err(ArmError::method_not_allowed(method, methods).into())
         }
     }
 }
@@ -112,7 +110,10 @@ async fn activity(call: &Call, subscription: Option<Box<str>>) -> Result<Respons
     }
     let value =
         found.iter().map(|entry| activity::document(&entry.activity, entry.number, &entry.digest));
-    let route = Route::Governance(GovernanceRoute::Activity { subscription });
+    let route = Route::Governance(match subscription {
+        Some(subscription) => GovernanceRoute::Activity { subscription },
+        None => GovernanceRoute::ServerActivity,
+    });
     let next = after.and_then(|token| call.next_link(&route, &token));
     Ok(document(StatusCode::OK, &Page::new(value.collect(), next)))
 }

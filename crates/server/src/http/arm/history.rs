@@ -10,7 +10,8 @@ use muster_wire::job::{
     self, ResolvedPaths, ResolvedUris, RunData, RunList, parse_asset_id, parse_run_id,
     parse_values, resolved,
 };
-use muster_wire::{ArmError, HistoryRoute, Route};
+use muster_wire::routes::history::{Endpoint, Get, Patch, Post};
+use muster_wire::{HistoryRoute, Route};
 
 use super::first_use::home;
 use super::job::{details, facts, find, patch};
@@ -23,16 +24,14 @@ use crate::registered::datastore_of;
 /// The most children of a run on one page.
 const CHILDREN: usize = 10_000;
 
-pub async fn handle(call: &Call, method: &str, route: HistoryRoute) -> Result<Response, Failed> {
-    match (method, route) {
-        ("GET", HistoryRoute::RunDetails { workspace, run }) => details(call, workspace, run).await,
-        ("GET", HistoryRoute::Run { workspace, run: name }) => run(call, workspace, name).await,
-        ("PATCH", HistoryRoute::Run { workspace, run }) => patch(call, workspace, run).await,
-        ("POST", HistoryRoute::RunData(key)) => run_data(call, &key).await,
-        ("GET", HistoryRoute::RunChildren { workspace, run }) => {
-            children(call, workspace, run).await
-        }
-        ("GET", HistoryRoute::RunServices { workspace, run, node }) => {
+pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed> {
+    match endpoint {
+        Endpoint::Get(Get::RunDetails { workspace, run }) => details(call, workspace, run).await,
+        Endpoint::Get(Get::Run { workspace, run: name }) => run(call, workspace, name).await,
+        Endpoint::Patch(Patch::Run { workspace, run }) => patch(call, workspace, run).await,
+        Endpoint::Post(Post::RunData(key)) => run_data(call, &key).await,
+        Endpoint::Get(Get::RunChildren { workspace, run }) => children(call, workspace, run).await,
+        Endpoint::Get(Get::RunServices { workspace, run, node }) => {
             let view = find(call, &workspace, &run).await?;
             let epoch = view.job.attempt().map(|attempt| attempt.epoch);
             let known = |name: &str, rank| {
@@ -41,16 +40,12 @@ pub async fn handle(call: &Call, method: &str, route: HistoryRoute) -> Result<Re
             let shown = job::instances(&facts(&workspace, &view, None), &node, known)?;
             Ok(document(StatusCode::OK, &shown))
         }
-        ("POST", HistoryRoute::ResolvedData(key)) => {
+        Endpoint::Post(Post::ResolvedData(key)) => {
             Ok(document(StatusCode::OK, &resolve(call, &key).await?))
         }
-        ("POST", HistoryRoute::ResolvedModels(key)) => {
+        Endpoint::Post(Post::ResolvedModels(key)) => {
             let paths = ResolvedPaths::from(resolve(call, &key).await?);
             Ok(document(StatusCode::OK, &paths))
-        }
-        (method, route) => {
-            let allowed = muster_wire::Route::History(route).methods();
-            Err(ArmError::method_not_allowed(method, allowed).into())
         }
     }
 }

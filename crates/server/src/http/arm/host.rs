@@ -6,23 +6,20 @@ use muster_core::model::{Host, HostState};
 use muster_core::{HostRequest, Input, Reply};
 use muster_providers::joined::JoinToken;
 use muster_wire::host::{self, HostDocument};
+use muster_wire::routes::hosts::{Delete, Endpoint, Get, Post};
 use muster_wire::{ArmError, HostAction, HostRoute, Route};
 
 use super::{Call, Failed, unexpected};
 use crate::http::respond::document;
 use crate::tokens;
 
-pub async fn handle(call: &Call, method: &str, route: HostRoute) -> Result<Response, Failed> {
-    match (method, route) {
-        ("GET", HostRoute::Hosts) => list(call),
-        ("GET", HostRoute::Host { name }) => show(call, &name),
-        ("DELETE", HostRoute::Host { name }) => remove(call, &name, false).await,
-        ("POST", HostRoute::HostAction { name, action }) => act(call, &name, action).await,
-        ("POST", HostRoute::HostToken) => issue(call).await,
-        (method, route) => {
-            let methods = Route::Hosts(route).methods();
-            Err(ArmError::method_not_allowed(method, methods).into())
-        }
+pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed> {
+    match endpoint {
+        Endpoint::Get(Get::Hosts) => list(call),
+        Endpoint::Get(Get::Host { name }) => show(call, &name),
+        Endpoint::Delete(Delete::Host { name }) => remove(call, &name, false).await,
+        Endpoint::Post(Post::HostAction { name, action }) => act(call, &name, action).await,
+        Endpoint::Post(Post::HostToken) => issue(call).await,
     }
 }
 

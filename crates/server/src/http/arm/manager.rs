@@ -8,7 +8,8 @@ use muster_core::model::{Action, QuotaScope, ResourceGroup, Scope, Workspace};
 use muster_store::{ClusterView, StoreError};
 use muster_wire::manager;
 use muster_wire::resources::{Found, ResourcesRequest};
-use muster_wire::{ArmError, Manager, Page, Route, quota, vm_size};
+use muster_wire::routes::manager::{Delete, Endpoint, Get, Head, Patch, Put};
+use muster_wire::{Manager, Page, Route, quota, vm_size};
 
 use super::{Call, Failed, governance};
 use crate::Workspaces;
@@ -18,11 +19,11 @@ use crate::readers::WorldReader;
 /// How many clusters are read at a time.
 const BATCH: usize = 500;
 
-pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response, Failed> {
+pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed> {
     let tenant = call.app.keyring.tenant_id();
-    match (method, route) {
-        ("GET", Manager::Tenants) => Ok(list(vec![manager::tenant(tenant)])),
-        ("GET", Manager::Subscriptions) => {
+    match endpoint {
+        Endpoint::Get(Get::Tenants) => Ok(list(vec![manager::tenant(tenant)])),
+        Endpoint::Get(Get::Subscriptions) => {
             let governance = call.app.live.governance();
             let names = distinct(governance::groups(call, &governance, None));
             let found = names.iter().map(|name| manager::subscription(name, tenant));
@@ -33,7 +34,7 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
             let found = found.chain(more).collect();
             call.page(&Route::Manager(Manager::Subscriptions), found)
         }
-        ("GET", Manager::Subscription { subscription }) => {
+        Endpoint::Get(Get::Subscription { subscription }) => {
             let governance = call.app.live.governance();
             let names = distinct(governance::groups(call, &governance, Some(&subscription)));
             let found = match names.first() {
@@ -45,23 +46,23 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
             let found = found.ok_or_else(|| manager::no_such_subscription(&subscription))?;
             Ok(document(StatusCode::OK, &found))
         }
-        ("GET", Manager::Locations { subscription }) => {
+        Endpoint::Get(Get::Locations { subscription }) => {
             let locations = locations(call, &workspaces(call, &subscription).await?);
             let location = |name: &String| manager::location(&subscription, name);
             Ok(list(locations.iter().map(location).collect()))
         }
-        ("GET", Manager::Providers { subscription }) => {
+        Endpoint::Get(Get::Providers { subscription }) => {
             let locations = locations(call, &workspaces(call, &subscription).await?);
             let locations: Vec<&str> = locations.iter().map(String::as_str).collect();
             Ok(list(manager::providers(&subscription, &locations)))
         }
-        ("GET", Manager::Provider { subscription, namespace }) => {
+        Endpoint::Get(Get::Provider { subscription, namespace }) => {
             let locations = locations(call, &workspaces(call, &subscription).await?);
             let locations: Vec<&str> = locations.iter().map(String::as_str).collect();
             let found = manager::provider(&subscription, &namespace, &locations)?;
             Ok(document(StatusCode::OK, &found))
         }
-        ("GET", Manager::ResourceGroups { subscription }) => {
+        Endpoint::Get(Get::ResourceGroups { subscription }) => {
             let governance = call.app.live.governance();
             let groups = governance::groups(call, &governance, Some(&subscription));
             let found = groups.map(manager::resource_group);
@@ -69,36 +70,35 @@ pub async fn route(call: &Call, method: &str, route: Manager) -> Result<Response
             let subscription = subscription.clone();
             call.page(&Route::Manager(Manager::ResourceGroups { subscription }), found)
         }
-        ("GET", Manager::ResourceGroup { subscription, name }) => {
+        Endpoint::Get(Get::ResourceGroup { subscription, name }) => {
             let found = governance::group(call, &subscription, &name)?;
             Ok(document(StatusCode::OK, &manager::resource_group(&found)))
         }
-        ("HEAD", Manager::ResourceGroup { subscription, name }) => {
+        Endpoint::Head(Head::ResourceGroup { subscription, name }) => {
             let found = governance::group(call, &subscription, &name);
             Ok(found.map_or(StatusCode::NOT_FOUND, |_| StatusCode::NO_CONTENT).into_response())
         }
-        (method @ ("PUT" | "PATCH"), Manager::ResourceGroup { subscription, name }) => {
-            governance::put_group(call, subscription, name, method == "PUT").await
+        Endpoint::Put(Put::ResourceGroup { subscription, name }) => {
+            governance::put_group(call, subscription, name, true).await
         }
-        ("DELETE", Manager::ResourceGroup { subscription, name }) => {
+        Endpoint::Patch(Patch::ResourceGroup { subscription, name }) => {
+            governance::put_group(call, subscription, name, false).await
+        }
+        Endpoint::Delete(Delete::ResourceGroup { subscription, name }) => {
             governance::delete_group(call, subscription, name).await
         }
-        ("GET", Manager::Resources { subscription }) => resources(call, subscription, None).await,
-        ("GET", Manager::ResourcesOfGroup { subscription, name }) => {
+        Endpoint::Get(Get::Resources { subscription }) => resources(call, subscription, None).await,
+        Endpoint::Get(Get::ResourcesOfGroup { subscription, name }) => {
             resources(call, subscription, Some(name)).await
         }
-        ("GET", Manager::MachineSizes { .. }) => {
+        Endpoint::Get(Get::MachineSizes { .. }) => {
             Ok(list(vm_size::machine_sizes(call.app.catalogue.iter())))
         }
-        ("GET", Manager::MachineUsages { subscription, location }) => {
+        Endpoint::Get(Get::MachineUsages { subscription, location }) => {
             call.check_region(&location).await?;
             let scope = QuotaScope::new(&subscription, &location);
             let figures = call.app.writer.quota(&call.caller, scope).await?;
             Ok(list(figures.iter().map(quota::machine_usage).collect()))
-        }
-        (method, route) => {
-            let methods = Route::Manager(route).methods();
-            Err(ArmError::method_not_allowed(method, methods).into())
         }
     }
 }

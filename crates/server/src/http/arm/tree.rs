@@ -7,8 +7,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{BlobId, TreeId, WorkspaceKey};
+use muster_wire::ArmError;
 use muster_wire::trees::Missing;
-use muster_wire::{ArmError, Route};
 
 use super::first_use::home;
 use super::{Call, Failed, workspace};
@@ -34,8 +34,12 @@ pub async fn put(call: &Call, key: WorkspaceKey, id: Box<str>) -> Result<Respons
 }
 
 /// Unlike all other bodies, this one is not read as a whole.
-pub async fn put_blob(app: &Arc<App>, route: &Route, content: Body) -> Result<Response, Failed> {
-    let Route::Blob { workspace, digest } = route else { unreachable!("the route is a blob") };
+pub async fn put_blob(
+    app: &Arc<App>,
+    workspace: &WorkspaceKey,
+    digest: &str,
+    content: Body,
+) -> Result<Response, Failed> {
     let ready = digest
         .parse::<BlobId>()
         .map_err(|_| Failed(no_digest("digest", digest)))

@@ -6,7 +6,7 @@ use muster_core::model::{Action, Scope, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Input, Reply};
 use muster_store::{LedgerBy, LedgerQuery};
-use muster_wire::{ArmError, Route, WorkspaceAction, cost, diagnosis, workspace};
+use muster_wire::{ArmError, Route, cost, diagnosis, workspace};
 
 use super::first_use::home;
 use super::{Call, Failed, cluster, unexpected};
@@ -73,33 +73,32 @@ pub fn deleting(call: &Call, subscription: &str, reply: Reply) -> Result<Respons
     }
 }
 
-/// Neither action changes anything, so both are complete with the response.
-pub async fn act(
-    call: &Call,
-    key: WorkspaceKey,
-    action: WorkspaceAction,
-) -> Result<Response, Failed> {
-    // As with any other request, the workspace must exist or is created by this one.
+/// As with any other request, the workspace must exist or is created by this one.
+pub async fn diagnose(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
     get(call, key.clone()).await?;
-    match action {
-        WorkspaceAction::ResyncKeys => Ok(StatusCode::OK.into_response()),
-        WorkspaceAction::Diagnose => {
-            let governance = call.app.live.governance();
-            let scope = Scope::workspace(&key);
-            let locks = governance.locks().filter(|lock| lock.scope.contains(&scope));
-            let found = diagnosis::document(locks.map(|lock| &**lock));
-            Ok(document(StatusCode::OK, &found))
-        }
-    }
+    let governance = call.app.live.governance();
+    let scope = Scope::workspace(&key);
+    let locks = governance.locks().filter(|lock| lock.scope.contains(&scope));
+    let found = diagnosis::document(locks.map(|lock| &**lock));
+    Ok(document(StatusCode::OK, &found))
 }
 
-pub async fn list(call: &Call, route: Route) -> Result<Response, Failed> {
-    let (subscription, group) = match route.clone() {
-        Route::WorkspacesOfSubscription { subscription } => (subscription, None),
-        Route::WorkspacesOfGroup { subscription, resource_group } => {
-            (subscription, Some(resource_group))
+/// A workspace has no keys that could be out of date, so this is complete with the response.
+pub async fn resync_keys(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> {
+    get(call, key).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+pub async fn list(
+    call: &Call,
+    subscription: Box<str>,
+    group: Option<Box<str>>,
+) -> Result<Response, Failed> {
+    let route = match group.clone() {
+        None => Route::WorkspacesOfSubscription { subscription: subscription.clone() },
+        Some(resource_group) => {
+            Route::WorkspacesOfGroup { subscription: subscription.clone(), resource_group }
         }
-        other => unreachable!("{other:?} lists no workspaces"),
     };
     let found = call
         .app
