@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::{Desired, Report};
+pub use crate::cluster_properties::ClusterPatch;
 use crate::ids::{EffectId, Epoch, OperationId};
 use crate::model::{
-    Activity, ActivityRequest, AdminAccount, Asset, AssetContainer, AssetKind, AssetSpec, Caller,
-    Capacity, Cluster, ComputeKind, ContainerSpec, Datastore, DatastoreSpec, Deployment, Host,
-    HostName, HostState, Identity, Job, JobMetadata, JobSpec, JoinTokenRecord, KeyDigest, LeftOut,
-    Lock, LockLevel, OsType, Power, Quota, QuotaName, QuotaScope, QuotaVerdict, Record,
-    RemoteLogin, ResourceGroup, RoleAssignment, ScaleUp, Scope, SpecHash, Tier, TreeId, User,
-    UserKind, Workspace, WorkspaceKey,
+    Activity, ActivityRequest, Asset, AssetContainer, AssetKind, AssetSpec, Caller, Capacity,
+    Cluster, ContainerSpec, Datastore, DatastoreSpec, Deployment, Host, HostName, HostState, Job,
+    JobMetadata, JobSpec, JoinTokenRecord, KeyDigest, LeftOut, Lock, LockLevel, Power, Quota,
+    QuotaName, QuotaScope, QuotaVerdict, Record, ResourceGroup, RoleAssignment, Scope, SpecHash,
+    TreeId, User, UserKind, Workspace, WorkspaceKey,
 };
 pub use crate::refusal::{RefusalKind, Refused};
 use crate::time::Span;
@@ -342,35 +342,6 @@ pub struct NewUser {
     pub kind: UserKind,
     pub object_id: Box<str>,
     pub digest: KeyDigest,
-}
-
-/// The desired properties of a cluster. `None` keeps the current value, or the default for a new cluster: clients send
-/// back what they read, and that is not complete.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClusterPatch {
-    pub kind: Option<ComputeKind>,
-    pub releases_quota_on_stop: Option<bool>,
-    pub location: Option<Box<str>>,
-    pub description: Option<Box<str>>,
-    pub tags: Option<BTreeMap<String, String>>,
-    pub vm_size: Option<Arc<str>>,
-    pub tier: Option<Tier>,
-    pub nodes_min: Option<u32>,
-    pub nodes_max: Option<u32>,
-    pub idle_time: Option<Span>,
-    pub scale_up: Option<ScaleUp>,
-    pub os_type: Option<OsType>,
-    pub virtual_machine_image: Option<Box<str>>,
-    pub isolated_network: Option<bool>,
-    pub subnet: Option<Box<str>>,
-    pub admin: Option<AdminAccount>,
-    pub remote_login: Option<RemoteLogin>,
-    pub enable_node_public_ip: Option<bool>,
-    pub disable_local_auth: Option<bool>,
-    pub identity: Option<Identity>,
-    pub property_bag: Option<Box<str>>,
-    /// The names of requested properties that have no effect in Muster.
-    pub ignored: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,6 +26,7 @@ mod attempts;
 pub mod binding;
 pub mod catalogue;
 mod change;
+pub mod cluster_properties;
 mod decide;
 mod error_chain;
 mod failure;
@@ -62,10 +63,10 @@ pub use input::{
     JobPatch, JobRequest, KnownAsset, KnownJob, NewHost, NewLock, NewUser, RefusalKind, Refused,
     Reply, SaveRequest, WorkspacePatch,
 };
+pub use model::DEFAULT_VM_SIZE;
 pub use observations::desired_for;
 pub use regions::Regions;
 pub use requests::check_region;
-pub use requests::cluster::DEFAULT_VM_SIZE;
 pub use step::{Output, Wake, step, step_deciding_everything};
 pub use world::{
     Ahead, Candidate, ClusterIndex, ClusterNames, HostNodes, IdSet, Queue, QuotaShort, QuotaUse,

@@ -149,7 +149,7 @@ fn check_text(target: impl Into<Target>, text: Option<&str>, max: usize) -> Resu
 }
 
 /// Text from a user as it can appear in a message: short and on one line, whatever was sent.
-fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     const SHOWN: usize = 60;
     let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let mut short: String = text.chars().take(SHOWN).map(plain).collect();

@@ -168,34 +168,6 @@ pub fn wanted(document: &Fields, workspace: &WorkspaceKey) -> CliResult<ComputeD
     Ok(ComputeDraft { patch, password: people.admin_password })
 }
 
-/// Flags take precedence over the file.
-pub fn merged(over: ClusterPatch, under: ClusterPatch) -> ClusterPatch {
-    ClusterPatch {
-        kind: over.kind.or(under.kind),
-        releases_quota_on_stop: over.releases_quota_on_stop.or(under.releases_quota_on_stop),
-        location: over.location.or(under.location),
-        description: over.description.or(under.description),
-        tags: over.tags.or(under.tags),
-        vm_size: over.vm_size.or(under.vm_size),
-        tier: over.tier.or(under.tier),
-        nodes_min: over.nodes_min.or(under.nodes_min),
-        nodes_max: over.nodes_max.or(under.nodes_max),
-        idle_time: over.idle_time.or(under.idle_time),
-        scale_up: over.scale_up.or(under.scale_up),
-        os_type: over.os_type.or(under.os_type),
-        virtual_machine_image: over.virtual_machine_image.or(under.virtual_machine_image),
-        isolated_network: over.isolated_network.or(under.isolated_network),
-        subnet: over.subnet.or(under.subnet),
-        admin: over.admin.or(under.admin),
-        remote_login: over.remote_login.or(under.remote_login),
-        enable_node_public_ip: over.enable_node_public_ip.or(under.enable_node_public_ip),
-        disable_local_auth: over.disable_local_auth.or(under.disable_local_auth),
-        identity: over.identity.or(under.identity),
-        property_bag: over.property_bag.or(under.property_bag),
-        ignored: over.ignored,
-    }
-}
-
 fn kind(text: &str) -> Result<ComputeKind, String> {
     let found = KINDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
     found.map(|(_, kind)| *kind).ok_or_else(|| "give amlcompute or computeinstance".to_owned())

@@ -210,7 +210,8 @@ pub async fn create(args: CreateArgs) -> CliResult {
         admin: args.people.admin(),
         ..args.scale.patch()
     };
-    let mut patch = file::merged(flags, filed.patch);
+    // Flags take precedence over the file.
+    let mut patch = flags.or(filed.patch);
     if patch.location.is_none() {
         patch.location = Setting::Location.value(None)?.map(String::into);
     }
@@ -261,7 +262,7 @@ pub async fn update(args: UpdateArgs) -> CliResult {
         false => client.get(&route).await?,
     };
     let edited = edited(&now, &args.edits, &workspace)?;
-    let patch = file::merged(flags, edited.patch);
+    let patch = flags.or(edited.patch);
     let now =
         KINDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&now.properties.compute_type));
     let wanted = ComputeDraft { patch, password: edited.password };

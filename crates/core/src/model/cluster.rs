@@ -9,6 +9,9 @@ use super::{Capacity, ClusterName, ComputeKind, LastOperation, Lifecycle, Scope}
 use crate::ids::{ClusterId, OperationId, PrincipalId, WorkspaceId};
 use crate::time::{Span, Wall};
 
+/// The size that Azure's clients send if the user names none.
+pub const DEFAULT_VM_SIZE: &str = "STANDARD_DS3_V2";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     pub id: ClusterId,
@@ -89,6 +92,35 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
+    /// A compute for which nothing is requested: Azure's defaults.
+    pub fn new(kind: ComputeKind, location: &str) -> ClusterSpec {
+        ClusterSpec {
+            kind,
+            releases_quota_on_stop: false,
+            location: location.into(),
+            description: None,
+            tags: Arc::default(),
+            vm_size: DEFAULT_VM_SIZE.into(),
+            tier: Tier::Dedicated,
+            scale: match kind {
+                ComputeKind::Cluster => ScaleSettings::default(),
+                ComputeKind::Instance => ScaleSettings::of_instance(true),
+                ComputeKind::Serverless => ScaleSettings::of_serverless(),
+            },
+            os_type: OsType::Linux,
+            virtual_machine_image: None,
+            isolated_network: false,
+            subnet: None,
+            admin: None,
+            remote_login: RemoteLogin::NotSpecified,
+            enable_node_public_ip: true,
+            disable_local_auth: false,
+            identity: None,
+            property_bag: None,
+            ignored: BTreeSet::new(),
+        }
+    }
+
     /// The resource group of the network that the nodes are in.
     pub fn network_group(&self) -> Option<Scope> {
         let mut parts = self.subnet.as_deref()?.split('/').filter(|part| !part.is_empty());

@@ -1,5 +1,7 @@
 //! The fields of requests that refusals name. Each dialect spells them in a table of its own.
 
+pub use crate::cluster_properties::ClusterProperty;
+
 /// A field of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
@@ -18,58 +20,6 @@ pub enum Field {
     RoleDefinition,
     /// How long a join token is valid.
     TokenLifetime,
-}
-
-/// The properties of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClusterProperty {
-    Kind,
-    ReleasesQuotaOnStop,
-    Location,
-    Description,
-    Tags,
-    VmSize,
-    Tier,
-    NodesMin,
-    NodesMax,
-    IdleTime,
-    ScaleUp,
-    OsType,
-    VirtualMachineImage,
-    IsolatedNetwork,
-    Subnet,
-    Admin,
-    RemoteLogin,
-    EnableNodePublicIp,
-    DisableLocalAuth,
-    Identity,
-    PropertyBag,
-}
-
-impl ClusterProperty {
-    pub const ALL: [ClusterProperty; 21] = [
-        ClusterProperty::Kind,
-        ClusterProperty::ReleasesQuotaOnStop,
-        ClusterProperty::Location,
-        ClusterProperty::Description,
-        ClusterProperty::Tags,
-        ClusterProperty::VmSize,
-        ClusterProperty::Tier,
-        ClusterProperty::NodesMin,
-        ClusterProperty::NodesMax,
-        ClusterProperty::IdleTime,
-        ClusterProperty::ScaleUp,
-        ClusterProperty::OsType,
-        ClusterProperty::VirtualMachineImage,
-        ClusterProperty::IsolatedNetwork,
-        ClusterProperty::Subnet,
-        ClusterProperty::Admin,
-        ClusterProperty::RemoteLogin,
-        ClusterProperty::EnableNodePublicIp,
-        ClusterProperty::DisableLocalAuth,
-        ClusterProperty::Identity,
-        ClusterProperty::PropertyBag,
-    ];
 }
 
 macro_rules! job_fields {
@@ -128,7 +78,7 @@ impl Field {
             Field::RoleDefinition,
             Field::TokenLifetime,
         ];
-        let clusters = ClusterProperty::ALL.into_iter().map(Field::Cluster);
+        let clusters = ClusterProperty::ALL.iter().copied().map(Field::Cluster);
         clusters.chain(JobField::ALL.iter().copied().map(Field::Job)).chain(others)
     }
 }

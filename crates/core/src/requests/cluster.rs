@@ -15,14 +15,12 @@ use crate::input::{ClusterPatch, InputResult, Refused, Reply};
 use crate::limits;
 use crate::model::{
     Backoff, Caller, Capacity, Cluster, ClusterEvent, ClusterName, ClusterPhase, ClusterSpec,
-    ComputeKind, LastOperation, OperationKind, Progress, QuotaName, QuotaScope, Rest, WorkspaceKey,
+    ComputeKind, DEFAULT_VM_SIZE, LastOperation, OperationKind, Progress, QuotaName, QuotaScope,
+    Rest, WorkspaceKey,
 };
 use crate::refusal::{ClusterProperty, Field, JobField, QuotaTooSmall, words};
 use crate::step::Transaction;
 use crate::world::QuotaShort;
-
-/// The size that Azure's clients send if the user names none.
-pub const DEFAULT_VM_SIZE: &str = "STANDARD_DS3_V2";
 
 pub(crate) fn put(
     tx: &mut Transaction<'_>,

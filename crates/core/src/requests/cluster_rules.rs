@@ -1,17 +1,12 @@
 //! The rules about a cluster's properties: defaults, merging, what can never be changed, and valid ranges.
 
-use std::fmt::Debug;
-use std::sync::Arc;
-
 use super::instance::check_wanted;
 use super::{check_tags, check_text, shorten};
+use crate::cluster_properties::Changes;
 use crate::input::{ClusterPatch, Refused};
 use crate::limits;
-use crate::model::{
-    AdminAccount, ClusterSpec, ComputeKind, OsType, RemoteLogin, ScaleSettings, Tier,
-};
+use crate::model::{ClusterSpec, DEFAULT_VM_SIZE, OsType, ScaleSettings};
 use crate::refusal::{ClusterProperty, ClusterRule, Field, FixedValue, Rule, Target};
-use crate::requests::cluster::DEFAULT_VM_SIZE;
 use crate::world::World;
 
 const RESOURCE_ID_BYTES_MAX: usize = 2_048;
@@ -22,59 +17,28 @@ const IDENTITIES_MAX: usize = 100;
 pub(super) fn new_spec(wanted: &ClusterPatch, home: &str) -> Result<ClusterSpec, Refused> {
     let kind = wanted.kind.unwrap_or_default();
     check_wanted(kind, wanted)?;
-    let default = match kind {
-        ComputeKind::Cluster => ScaleSettings::default(),
-        ComputeKind::Instance => ScaleSettings::of_instance(true),
-        ComputeKind::Serverless => ScaleSettings::of_serverless(),
-    };
-    let nodes_max = wanted.nodes_max.unwrap_or(default.nodes_max);
-    Ok(ClusterSpec {
-        kind,
-        releases_quota_on_stop: wanted.releases_quota_on_stop.unwrap_or(false),
-        location: wanted.location.clone().unwrap_or_else(|| home.into()),
-        description: wanted.description.clone(),
-        tags: Arc::new(wanted.tags.clone().unwrap_or_default()),
-        vm_size: wanted.vm_size.clone().unwrap_or_else(|| DEFAULT_VM_SIZE.into()),
-        tier: wanted.tier.unwrap_or(Tier::Dedicated),
-        scale: ScaleSettings {
-            nodes_min: wanted.nodes_min.unwrap_or(default.nodes_min),
-            nodes_max,
-            idle_time: wanted.idle_time.unwrap_or(default.idle_time),
-            scale_up: wanted.scale_up.unwrap_or(default.scale_up),
-        },
-        os_type: wanted.os_type.unwrap_or(OsType::Linux),
-        virtual_machine_image: wanted.virtual_machine_image.clone(),
-        isolated_network: wanted.isolated_network.unwrap_or(false),
-        subnet: wanted.subnet.clone(),
-        admin: wanted.admin.clone(),
-        remote_login: wanted.remote_login.unwrap_or(RemoteLogin::NotSpecified),
-        enable_node_public_ip: wanted.enable_node_public_ip.unwrap_or(true),
-        disable_local_auth: wanted.disable_local_auth.unwrap_or(false),
-        identity: wanted.identity.clone(),
-        property_bag: wanted.property_bag.clone(),
-        ignored: wanted.ignored.clone(),
-    })
+    let mut spec = ClusterSpec::new(kind, home);
+    for property in ClusterProperty::ALL {
+        spec.set(*property, wanted);
+    }
+    spec.ignored.clone_from(&wanted.ignored);
+    Ok(spec)
 }
 
 /// The properties after an update. Clients send back what they read, which leaves out secrets and the subnet and
 /// rewrites the remote login setting; none of these counts as a request to change them.
 pub(super) fn merge(old: &ClusterSpec, wanted: &ClusterPatch) -> Result<ClusterSpec, Refused> {
-    refuse_fixed(fixed_changes(old, wanted))?;
+    refuse_fixed(fixed_changes(old, wanted, &[Changes::Never]))?;
     check_wanted(old.kind, wanted)?;
-    Ok(ClusterSpec {
-        description: wanted.description.clone().or_else(|| old.description.clone()),
-        tags: wanted.tags.clone().map_or_else(|| Arc::clone(&old.tags), Arc::new),
-        scale: ScaleSettings {
-            nodes_min: wanted.nodes_min.unwrap_or(old.scale.nodes_min),
-            nodes_max: wanted.nodes_max.unwrap_or(old.scale.nodes_max),
-            idle_time: wanted.idle_time.unwrap_or(old.scale.idle_time),
-            scale_up: wanted.scale_up.unwrap_or(old.scale.scale_up),
-        },
-        identity: wanted.identity.clone().or_else(|| old.identity.clone()),
-        property_bag: wanted.property_bag.clone().or_else(|| old.property_bag.clone()),
-        ignored: wanted.ignored.clone(),
-        ..old.clone()
-    })
+    let mut spec = old.clone();
+    for property in ClusterProperty::ALL {
+        match property.changes() {
+            Changes::Always | Changes::OnlyByPut => spec.set(*property, wanted),
+            Changes::Never | Changes::IgnoredByPut => {}
+        }
+    }
+    spec.ignored.clone_from(&wanted.ignored);
+    Ok(spec)
 }
 
 /// Checks a patch. A patch contains only what is to change, so clients do not send other values back as they read them.
@@ -82,9 +46,7 @@ pub(super) fn check_only_changeable(
     old: &ClusterSpec,
     wanted: &ClusterPatch,
 ) -> Result<(), Refused> {
-    let mut changes = fixed_changes(old, wanted);
-    let property = ClusterProperty::DisableLocalAuth;
-    changes.extend(flag(property, old.disable_local_auth, wanted.disable_local_auth));
+    let mut changes = fixed_changes(old, wanted, &[Changes::Never, Changes::IgnoredByPut]);
     // Passwords are stored salted, so it is not possible to tell whether this one differs.
     if let Some(admin) = &wanted.admin
         && admin.password_digest.is_some()
@@ -107,60 +69,9 @@ fn fixed(property: ClusterProperty, old: &str, new: &str) -> FixedValue {
     FixedValue { property, old: shorten(old).into(), new: shorten(new).into() }
 }
 
-/// For values whose names here are the same as Azure's.
-fn fixed_word(property: ClusterProperty, old: impl Debug, new: impl Debug) -> FixedValue {
-    fixed(property, &format!("{old:?}"), &format!("{new:?}"))
-}
-
-fn fixed_changes(old: &ClusterSpec, wanted: &ClusterPatch) -> Vec<FixedValue> {
-    use ClusterProperty as P;
-    let text = |property, old: Option<&str>, new: Option<&str>| {
-        let new = new?;
-        let is_same = old.is_some_and(|old| old.eq_ignore_ascii_case(new));
-        (!is_same).then(|| fixed(property, old.unwrap_or("none"), new))
-    };
-    let tier = wanted.tier.filter(|tier| *tier != old.tier);
-    let os_type = wanted.os_type.filter(|os_type| *os_type != old.os_type);
-    let image = wanted.virtual_machine_image.as_deref();
-    let kind = wanted.kind.filter(|kind| *kind != old.kind);
-    let changes = [
-        kind.map(|kind| fixed_word(P::Kind, old.kind, kind)),
-        flag(P::ReleasesQuotaOnStop, old.releases_quota_on_stop, wanted.releases_quota_on_stop),
-        text(P::VmSize, Some(&old.vm_size), wanted.vm_size.as_deref()),
-        text(P::Location, Some(&old.location), wanted.location.as_deref()),
-        tier.map(|tier| fixed_word(P::Tier, old.tier, tier)),
-        os_type.map(|os_type| fixed_word(P::OsType, old.os_type, os_type)),
-        text(P::VirtualMachineImage, old.virtual_machine_image.as_deref(), image),
-        flag(P::IsolatedNetwork, old.isolated_network, wanted.isolated_network),
-        text(P::Subnet, old.subnet.as_deref(), wanted.subnet.as_deref()),
-        wanted.admin.as_ref().and_then(|admin| changed_admin(old.admin.as_ref(), admin)),
-        wanted.remote_login.and_then(|login| changed_login(old.remote_login, login)),
-        flag(P::EnableNodePublicIp, old.enable_node_public_ip, wanted.enable_node_public_ip),
-    ];
-    changes.into_iter().flatten().collect()
-}
-
-fn flag(property: ClusterProperty, old: bool, new: Option<bool>) -> Option<FixedValue> {
-    let new = new.filter(|new| *new != old)?;
-    Some(fixed_word(property, old, new))
-}
-
-/// Clients turn NotSpecified into one of the other values when they send back what they read, and leave it unspecified
-/// if their user does. Only a change from Enabled to Disabled or back is a real request.
-fn changed_login(old: RemoteLogin, new: RemoteLogin) -> Option<FixedValue> {
-    let says_something = |login| login != RemoteLogin::NotSpecified;
-    (old != new && says_something(old) && says_something(new))
-        .then(|| fixed_word(ClusterProperty::RemoteLogin, old, new))
-}
-
-fn changed_admin(old: Option<&AdminAccount>, new: &AdminAccount) -> Option<FixedValue> {
-    let property = ClusterProperty::Admin;
-    let Some(old) = old else { return Some(fixed(property, "none", &new.user_name)) };
-    let key_differs = new.ssh_public_key.is_some() && new.ssh_public_key != old.ssh_public_key;
-    if old.user_name != new.user_name {
-        return Some(fixed(property, &old.user_name, &new.user_name));
-    }
-    key_differs.then(|| fixed(property, &old.user_name, "the same user with another key"))
+fn fixed_changes(old: &ClusterSpec, wanted: &ClusterPatch, fixed: &[Changes]) -> Vec<FixedValue> {
+    let all = ClusterProperty::ALL.iter().filter(|property| fixed.contains(&property.changes()));
+    all.filter_map(|property| old.fixed_change(*property, wanted)).collect()
 }
 
 /// Names every such value, so that the request can be corrected at once.
@@ -258,4 +169,38 @@ fn check_people(spec: &ClusterSpec) -> Result<(), Refused> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ComputeKind;
+    use crate::time::Span;
+
+    /// A property that may change and is forgotten by an update would never change.
+    #[test]
+    fn an_update_changes_every_property_that_may_change() {
+        let old = ClusterSpec::new(ComputeKind::Cluster, "eastus");
+        let wanted = ClusterPatch {
+            description: Some("d".into()),
+            tags: Some([("a".to_owned(), "b".to_owned())].into()),
+            nodes_min: Some(1),
+            nodes_max: Some(9),
+            idle_time: Some(Span::seconds(7)),
+            scale_up: Some(crate::model::ScaleUp::Predictive),
+            identity: Some(crate::model::Identity {
+                system_assigned: true,
+                user_assigned: Default::default(),
+            }),
+            property_bag: Some("{}".into()),
+            ..ClusterPatch::default()
+        };
+        let new = merge(&old, &wanted).expect("all of them may change");
+        for property in ClusterProperty::ALL {
+            let may_change = matches!(property.changes(), Changes::Always | Changes::OnlyByPut);
+            assert_eq!(wanted.gives(*property), may_change, "{property:?} is not tested");
+            let has_changed = old.fixed_change(*property, &ClusterPatch::of(&new)).is_some();
+            assert_eq!(has_changed, may_change, "{property:?}");
+        }
+    }
 }

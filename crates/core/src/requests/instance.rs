@@ -6,6 +6,7 @@ use super::cluster::check_reservation;
 use super::governance::refuse_locked_compute;
 use super::{find_workspace, shorten, start_operation};
 use crate::change::Change;
+use crate::cluster_properties::Kinds;
 use crate::ids::OperationId;
 use crate::input::{ClusterPatch, InputResult, Refused, Reply};
 use crate::model::{
@@ -129,14 +130,10 @@ pub(super) fn check_wanted(kind: ComputeKind, wanted: &ClusterPatch) -> Result<(
     if kind != ComputeKind::Instance {
         return Ok(());
     }
-    let scale = [
-        (ClusterProperty::NodesMin, wanted.nodes_min.is_some()),
-        (ClusterProperty::NodesMax, wanted.nodes_max.is_some()),
-        (ClusterProperty::IdleTime, wanted.idle_time.is_some()),
-        (ClusterProperty::ScaleUp, wanted.scale_up.is_some()),
-    ];
-    if let Some((property, _)) = scale.into_iter().find(|(_, is_given)| *is_given) {
-        return Err(Refused::invalid(property, ClusterRule::NotForInstances));
+    let of_clusters = |property: &&ClusterProperty| property.kinds() == Kinds::Clusters;
+    let mut given = ClusterProperty::ALL.iter().filter(of_clusters);
+    if let Some(property) = given.find(|property| wanted.gives(**property)) {
+        return Err(Refused::invalid(*property, ClusterRule::NotForInstances));
     }
     if wanted.tier == Some(Tier::LowPriority) {
         let rule = ClusterRule::InstanceNeverEvicted;

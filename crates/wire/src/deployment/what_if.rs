@@ -1,6 +1,6 @@
 //! The changes that a template would make, property by property.
 
-use muster_core::model::{ClusterSpec, Deployment, Record};
+use muster_core::model::{Deployment, Record};
 use muster_core::{ClusterPatch, Foreseen};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn text(value: &Value) -> Option<JsonText> {
 /// The resource in the form of a template, without the properties that only the server sets.
 fn shape(resource: &str, record: &Record) -> Value {
     let mut shape = match record {
-        Record::Compute { spec, .. } => request_value(&patch(spec), None),
+        Record::Compute { spec, .. } => request_value(&ClusterPatch::of(spec), None),
         Record::Workspace { location, about, .. } => without_nulls(json!({
             "location": location,
             "tags": about.tags,
@@ -113,35 +113,6 @@ fn shape(resource: &str, record: &Record) -> Value {
     shape["id"] = json!(resource);
     shape["name"] = json!(resource.rsplit('/').next());
     shape
-}
-
-/// A patch that requests everything in the specification.
-fn patch(spec: &ClusterSpec) -> ClusterPatch {
-    let spec = spec.clone();
-    ClusterPatch {
-        kind: Some(spec.kind),
-        releases_quota_on_stop: Some(spec.releases_quota_on_stop),
-        location: Some(spec.location),
-        description: spec.description,
-        tags: Some((*spec.tags).clone()),
-        vm_size: Some(spec.vm_size),
-        tier: Some(spec.tier),
-        nodes_min: Some(spec.scale.nodes_min),
-        nodes_max: Some(spec.scale.nodes_max),
-        idle_time: Some(spec.scale.idle_time),
-        scale_up: Some(spec.scale.scale_up),
-        os_type: Some(spec.os_type),
-        virtual_machine_image: spec.virtual_machine_image,
-        isolated_network: Some(spec.isolated_network),
-        subnet: spec.subnet,
-        admin: spec.admin,
-        remote_login: Some(spec.remote_login),
-        enable_node_public_ip: Some(spec.enable_node_public_ip),
-        disable_local_auth: Some(spec.disable_local_auth),
-        identity: spec.identity,
-        property_bag: spec.property_bag,
-        ignored: spec.ignored,
-    }
 }
 
 /// A list is compared as one value, because its items cannot be matched reliably.
