@@ -106,7 +106,7 @@ macro_rules! cluster_properties {
 
         impl ClusterSpec {
             /// Sets a property to the value that a patch gives, if any.
-            pub(crate) fn set(&mut self, property: ClusterProperty, patch: &ClusterPatch) {
+            pub fn set(&mut self, property: ClusterProperty, patch: &ClusterPatch) {
                 match property {
                     $(ClusterProperty::$name => {
                         if let Some(value) = &patch.$field {

@@ -7,6 +7,7 @@
 mod eviction;
 mod instance;
 mod nodes;
+pub(crate) mod properties;
 mod request;
 mod resource;
 mod seen;

@@ -153,6 +153,13 @@ impl<'a> Field<'a> {
         Ok(field)
     }
 
+    /// The property at a path with dots below this object.
+    pub(crate) fn below(&self, path: &str) -> Result<Field<'a>, ArmError> {
+        let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+        let field = self.get(first)?;
+        if rest.is_empty() { Ok(field) } else { field.below(rest) }
+    }
+
     pub(crate) fn string(&self) -> Result<Option<&'a str>, ArmError> {
         match self.value {
             None => Ok(None),

@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::model::{ClusterSpec, JobSpec, LowPriority, RemoteLogin};
+use muster_core::model::{ClusterSpec, JobSpec, LowPriority};
+use muster_core::refusal::ClusterProperty;
+
+use crate::compute::properties;
 
 /// The key of the note among tags or properties, for clients that do not show Muster's own properties. What clients
 /// send back under this key is ignored.
@@ -36,38 +39,9 @@ pub fn without_effect(unread: &BTreeSet<Box<str>>) -> Option<String> {
 
 /// Notes about the settings of a compute that have no effect.
 pub fn of_cluster(spec: &ClusterSpec) -> Vec<String> {
-    let has_login = spec.admin.is_some() || spec.remote_login == RemoteLogin::Enabled;
-    let identities = spec.identity.as_ref().map_or(0, |identity| identity.user_assigned.len());
-    let said = [
-        (
-            has_login,
-            "the SSH settings are stored but have no effect: nodes do not accept SSH connections",
-        ),
-        (
-            spec.subnet.is_some(),
-            "the subnet is stored but has no effect: the nodes of each cluster are in a network of their own that \
-             Muster creates, and they cannot reach that subnet",
-        ),
-        (
-            !spec.enable_node_public_ip,
-            "enableNodePublicIp=false has no effect: nodes never have a public address",
-        ),
-        (
-            spec.isolated_network,
-            "isolatedNetwork has no effect: nodes of different clusters can never reach each other",
-        ),
-        (
-            spec.virtual_machine_image.is_some(),
-            "the virtual machine image is stored but not used: nodes use the file system of their host",
-        ),
-        (
-            identities > 0,
-            "the user-assigned identities are stored but have no effect: jobs cannot get tokens for them; use a \
-             system-assigned identity",
-        ),
-    ];
-    let known = said.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.to_owned());
-    known.chain(without_effect(&spec.ignored)).collect()
+    let notes =
+        ClusterProperty::ALL.iter().filter_map(|property| properties::note(*property, spec));
+    notes.map(str::to_owned).chain(without_effect(&spec.ignored)).collect()
 }
 
 /// Whether a job suits nodes that may be evicted at any time.

@@ -1,9 +1,11 @@
 //! How the fields and remedies of refusals are spelled for Azure's clients. The `muster` command line gets the same
 //! message in parts, so that it can use the names of its own flags and files.
 
-use muster_core::refusal::{ClusterProperty, Field, JobField, Part, Target, Words};
+use muster_core::refusal::{Field, JobField, Part, Target, Words};
 use muster_core::why::{Listing, Remedy};
 use serde::{Deserialize, Serialize};
+
+use crate::compute::properties;
 
 /// A request with this header gets the message of an error also in parts. Azure's clients do not send it: some of them
 /// print every part of an error that they receive.
@@ -71,7 +73,7 @@ pub fn name(field: Field) -> &'static str {
 /// The path of a field in Azure's JSON, without the envelopes that are all called `properties`.
 pub fn place(field: Field) -> &'static str {
     match field {
-        Field::Cluster(property) => cluster_place(property),
+        Field::Cluster(property) => properties::place(property).trim_start_matches("properties."),
         Field::Job(field) => job_place(field),
         Field::AdminUserName => "userAccountCredentials.adminUserName",
         Field::AdminSshKey => "userAccountCredentials.adminUserSshPublicKey",
@@ -83,32 +85,6 @@ pub fn place(field: Field) -> &'static str {
         Field::RolePrincipal => "principalId",
         Field::RoleDefinition => "roleDefinitionId",
         Field::TokenLifetime => "expiresIn",
-    }
-}
-
-fn cluster_place(property: ClusterProperty) -> &'static str {
-    match property {
-        ClusterProperty::Kind => "computeType",
-        ClusterProperty::ReleasesQuotaOnStop => "releaseQuotaOnStop",
-        ClusterProperty::Location => "location",
-        ClusterProperty::Description => "description",
-        ClusterProperty::Tags => "tags",
-        ClusterProperty::VmSize => "vmSize",
-        ClusterProperty::Tier => "vmPriority",
-        ClusterProperty::NodesMin => "scaleSettings.minNodeCount",
-        ClusterProperty::NodesMax => "scaleSettings.maxNodeCount",
-        ClusterProperty::IdleTime => "scaleSettings.nodeIdleTimeBeforeScaleDown",
-        ClusterProperty::ScaleUp => "scaleSettings.scaleUp",
-        ClusterProperty::OsType => "osType",
-        ClusterProperty::VirtualMachineImage => "virtualMachineImage",
-        ClusterProperty::IsolatedNetwork => "isolatedNetwork",
-        ClusterProperty::Subnet => "subnet",
-        ClusterProperty::Admin => "userAccountCredentials",
-        ClusterProperty::RemoteLogin => "remoteLoginPortPublicAccess",
-        ClusterProperty::EnableNodePublicIp => "enableNodePublicIp",
-        ClusterProperty::DisableLocalAuth => "disableLocalAuth",
-        ClusterProperty::Identity => "identity",
-        ClusterProperty::PropertyBag => "propertyBag",
     }
 }
 

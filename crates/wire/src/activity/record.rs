@@ -91,3 +91,23 @@ fn compute(phase: ClusterPhase, spec: &ClusterSpec) -> Compute<'_> {
             .unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_core::cluster_properties::Changes;
+    use muster_core::model::ComputeKind;
+
+    use super::*;
+
+    /// The log has the state before and after a change, so whatever can change must be in it.
+    #[test]
+    fn every_property_that_can_change_is_recorded() {
+        let record = |spec| text(&Record::Compute { phase: ClusterPhase::Succeeded, spec });
+        let bare = ClusterSpec::new(ComputeKind::Cluster, "eastus");
+        for (property, spec) in crate::compute::properties::tests::specs() {
+            if property.changes() == Changes::Always {
+                assert_ne!(record(spec.into()), record(bare.clone().into()), "{property:?}");
+            }
+        }
+    }
+}

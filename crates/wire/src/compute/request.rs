@@ -1,21 +1,25 @@
 //! A compute as requested by a client.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use muster_core::ClusterPatch;
 use muster_core::model::{AdminAccount, ComputeKind, Identity};
 use muster_core::nearest::suggestion;
+use muster_core::refusal::ClusterProperty;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{KINDS, OS_TYPES, REMOTE_LOGINS, SCALE_UPS, TIERS, word};
+use super::instance::Ssh;
+use super::{KINDS, properties};
 use crate::error::ArmError;
 use crate::json::{Field, JsonText, Reads, parse_object, shorten};
 use crate::notes::NOTE;
 
 const IDENTITY_KINDS: [&str; 4] =
     ["None", "SystemAssigned", "UserAssigned", "SystemAssigned,UserAssigned"];
+
+/// Where the properties of a cluster are, apart from those of any compute.
+const AML: &str = "properties.properties.";
 
 /// A property bag, all tags, a key and a hundred identities of maximum size take about half of it.
 pub const BODY_BYTES_MAX: usize = 512 * 1024;
@@ -102,6 +106,24 @@ pub fn parse_patch(body: &[u8], digest: &dyn Fn(&str) -> String) -> Result<Clust
     Ok(ClusterPatch { ignored: reads.unread(&value, &HARMLESS), ..patch })
 }
 
+/// What the properties of a compute are read from.
+pub(super) struct Source<'a> {
+    /// The `properties` of any compute.
+    compute: Field<'a>,
+    /// The settings of an instance that a cluster has in other places.
+    pub(super) ssh: Ssh,
+    pub(super) body: &'a [u8],
+    pub(super) digest: &'a dyn Fn(&str) -> String,
+}
+
+impl Source<'_> {
+    /// The compute's own location is more specific than that of the resource.
+    pub(super) fn location(&self, outer: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
+        let outer = outer.location()?;
+        Ok(self.compute.get("computeLocation")?.location()?.or(outer))
+    }
+}
+
 /// `aml` contains the properties of a cluster; the `properties` of `root` are those of any compute.
 fn read(
     root: &Field<'_>,
@@ -110,39 +132,20 @@ fn read(
     digest: &dyn Fn(&str) -> String,
 ) -> Result<ClusterPatch, ArmError> {
     let compute = root.get("properties")?;
-    let kind = kind(&compute.get("computeType")?)?;
     let ssh = super::instance::ssh(aml)?;
-    if kind == Some(ComputeKind::Instance) {
+    if kind(&compute.get("computeType")?)? == Some(ComputeKind::Instance) {
         super::instance::check_supported(aml)?;
     }
-    let scale = aml.get("scaleSettings")?;
-    // The compute's own location is more specific.
-    let outer = root.get("location")?.location()?;
-    let location = compute.get("computeLocation")?.location()?.or(outer);
-    let patch = ClusterPatch {
-        kind,
-        releases_quota_on_stop: aml.get("releaseQuotaOnStop")?.boolean()?,
-        location,
-        description: compute.get("description")?.text()?,
-        tags: tags_of(&root.get("tags")?)?,
-        vm_size: aml.get("vmSize")?.text()?.map(Arc::from),
-        tier: aml.get("vmPriority")?.choice(&TIERS)?,
-        nodes_min: scale.get("minNodeCount")?.count()?,
-        nodes_max: scale.get("maxNodeCount")?.count()?,
-        idle_time: scale.get("nodeIdleTimeBeforeScaleDown")?.duration()?,
-        scale_up: scale.get("scaleUp")?.choice(&SCALE_UPS)?,
-        os_type: aml.get("osType")?.choice(&OS_TYPES)?,
-        virtual_machine_image: reference(&aml.get("virtualMachineImage")?)?,
-        isolated_network: aml.get("isolatedNetwork")?.boolean()?,
-        subnet: subnet(&aml.get("subnet")?)?,
-        admin: admin(&aml.get("userAccountCredentials")?, digest)?.or(ssh.admin),
-        remote_login: aml.get("remoteLoginPortPublicAccess")?.choice(&REMOTE_LOGINS)?.or(ssh.login),
-        enable_node_public_ip: aml.get("enableNodePublicIp")?.boolean()?,
-        disable_local_auth: compute.get("disableLocalAuth")?.boolean()?,
-        identity: identity(&root.get("identity")?)?,
-        property_bag: property_bag(&aml.get("propertyBag")?, body)?,
-        ignored: BTreeSet::new(),
-    };
+    let source = Source { compute, ssh, body, digest };
+    let mut patch = ClusterPatch::default();
+    for property in ClusterProperty::ALL {
+        let place = properties::place(*property);
+        let field = match place.strip_prefix(AML) {
+            Some(below) => aml.below(below)?,
+            None => root.below(place)?,
+        };
+        properties::read(*property, &field, &source, &mut patch)?;
+    }
     Ok(patch)
 }
 
@@ -155,7 +158,7 @@ pub(crate) fn tags_of(field: &Field<'_>) -> Result<Option<BTreeMap<String, Strin
     Ok(tags)
 }
 
-fn kind(field: &Field<'_>) -> Result<Option<ComputeKind>, ArmError> {
+pub(super) fn kind(field: &Field<'_>) -> Result<Option<ComputeKind>, ArmError> {
     let Some(text) = field.string()? else { return Ok(None) };
     let known = KINDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
     let unknown = || {
@@ -171,11 +174,11 @@ fn kind(field: &Field<'_>) -> Result<Option<ComputeKind>, ArmError> {
 }
 
 /// `{"id": …}`. Clients that read a cluster and write it back send `{}`, which requests nothing.
-fn reference(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
+pub(super) fn reference(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
     Ok(field.get("id")?.text()?.filter(|id| !id.is_empty()))
 }
 
-fn subnet(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
+pub(super) fn subnet(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
     let Some(id) = reference(field)? else { return Ok(None) };
     let parts: Vec<&str> = id.strip_prefix('/').unwrap_or(&id).split('/').collect();
     let wanted = ["subscriptions", "resourcegroups", "providers", "virtualnetworks", "subnets"];
@@ -199,7 +202,7 @@ fn subnet(field: &Field<'_>) -> Result<Option<Box<str>>, ArmError> {
     Err(ArmError::invalid_property(&path, message))
 }
 
-fn admin(
+pub(super) fn admin(
     field: &Field<'_>,
     digest: &dyn Fn(&str) -> String,
 ) -> Result<Option<AdminAccount>, ArmError> {
@@ -228,7 +231,7 @@ fn admin(
     }))
 }
 
-fn identity(field: &Field<'_>) -> Result<Option<Identity>, ArmError> {
+pub(super) fn identity(field: &Field<'_>) -> Result<Option<Identity>, ArmError> {
     let kind = field.get("type")?;
     let assigned = field.get("userAssignedIdentities")?;
     let mut user_assigned = BTreeSet::new();
@@ -268,7 +271,7 @@ fn identity(field: &Field<'_>) -> Result<Option<Identity>, ArmError> {
 }
 
 /// The original text of the bag, so that it is returned unchanged.
-fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmError> {
+pub(super) fn property_bag(field: &Field<'_>, body: &[u8]) -> Result<Option<Box<str>>, ArmError> {
     #[derive(Deserialize)]
     struct Root {
         properties: Compute,
@@ -302,44 +305,12 @@ pub fn request_json(patch: &ClusterPatch, password: Option<&str>) -> String {
 }
 
 pub(crate) fn request_value(patch: &ClusterPatch, password: Option<&str>) -> Value {
-    let id = |id: &Option<Box<str>>| id.as_deref().map(|id| json!({ "id": id }));
-    let admin = patch.admin.as_ref().map(|admin| {
-        json!({
-            "adminUserName": admin.user_name,
-            "adminUserPassword": password,
-            "adminUserSshPublicKey": admin.ssh_public_key,
-        })
-    });
-    let body = json!({
-        "location": patch.location,
-        "tags": patch.tags,
-        "identity": patch.identity.as_ref().map(super::resource::identity_body),
-        "properties": {
-            "computeType": super::kind_word(patch.kind.unwrap_or_default()),
-            "description": patch.description,
-            "disableLocalAuth": patch.disable_local_auth,
-            "properties": {
-                "vmSize": patch.vm_size,
-                "releaseQuotaOnStop": patch.releases_quota_on_stop,
-                "vmPriority": patch.tier.map(|tier| word(&TIERS, tier)),
-                "scaleSettings": {
-                    "minNodeCount": patch.nodes_min,
-                    "maxNodeCount": patch.nodes_max,
-                    "nodeIdleTimeBeforeScaleDown": patch.idle_time.map(crate::duration::format),
-                    "scaleUp": patch.scale_up.map(|scale_up| word(&SCALE_UPS, scale_up)),
-                },
-                "osType": patch.os_type.map(|os_type| word(&OS_TYPES, os_type)),
-                "virtualMachineImage": id(&patch.virtual_machine_image),
-                "isolatedNetwork": patch.isolated_network,
-                "subnet": id(&patch.subnet),
-                "userAccountCredentials": admin,
-                "remoteLoginPortPublicAccess":
-                    patch.remote_login.map(|login| word(&REMOTE_LOGINS, login)),
-                "enableNodePublicIp": patch.enable_node_public_ip,
-                "propertyBag": patch.property_bag.as_deref().and_then(JsonText::new),
-            },
-        },
-    });
+    let mut body = json!({ "properties": { "properties": { "scaleSettings": {} } } });
+    for property in ClusterProperty::ALL {
+        let place = properties::place(*property).split('.');
+        let at = place.fold(&mut body, |at, key| &mut at[key]);
+        *at = properties::write(*property, patch, password);
+    }
     without_nulls(body)
 }
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use muster_core::model::{
-    AssetKind, DataKind, DataLocation, JobEnvironment, Registration, Source, WorkspaceKey,
+    AssetKind, DataKind, DataLocation, JobEnvironment, Registration, RemoteLogin, Source,
+    WorkspaceKey,
 };
 use serde_json::{Value, json};
 

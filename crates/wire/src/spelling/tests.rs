@@ -1,7 +1,9 @@
 //! What Azure's clients read of every rule.
 
 use muster_core::model::{ClusterName, Power, QuotaName};
-use muster_core::refusal::{ClusterRule, FixedValue, JobRule, QuotaTooSmall, Rule};
+use muster_core::refusal::{
+    ClusterProperty, ClusterRule, FixedValue, JobRule, QuotaTooSmall, Rule,
+};
 use muster_core::{RefusalKind, Refused};
 
 use super::*;
