@@ -56,9 +56,9 @@ fn snake_case(path: &str) -> String {
 }
 
 /// The name of a field in YAML files, and its flag if there is one.
-struct Spelling {
-    yaml: &'static str,
-    flag: Option<&'static str>,
+pub struct Spelling {
+    pub yaml: &'static str,
+    pub flag: Option<&'static str>,
 }
 
 const fn both(yaml: &'static str, flag: &'static str) -> Spelling {
@@ -86,7 +86,7 @@ fn spelling(field: Field) -> Spelling {
     }
 }
 
-fn of_cluster(property: ClusterProperty) -> Spelling {
+pub fn of_cluster(property: ClusterProperty) -> Spelling {
     match property {
         ClusterProperty::Kind => both("type", "--type"),
         ClusterProperty::ReleasesQuotaOnStop => only("release_quota_on_stop"),

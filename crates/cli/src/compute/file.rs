@@ -210,3 +210,71 @@ fn assigned(identity: &Fields) -> Option<String> {
     let id = |item: &Value| item.get("resource_id").and_then(Value::as_str).map(str::to_owned);
     Some(items.iter().filter_map(id).collect::<Vec<_>>().join(","))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use muster_core::refusal::ClusterProperty;
+    use serde_json::json;
+
+    use super::*;
+    use crate::spelling;
+
+    /// A value other than the default, as a file has it; `null` for a property that only other clients can set.
+    fn sample(property: ClusterProperty) -> Value {
+        match property {
+            ClusterProperty::Kind => json!("computeinstance"),
+            ClusterProperty::ReleasesQuotaOnStop | ClusterProperty::RemoteLogin => json!(true),
+            ClusterProperty::EnableNodePublicIp => json!(false),
+            ClusterProperty::VmSize | ClusterProperty::Location | ClusterProperty::Description => {
+                json!("other")
+            }
+            ClusterProperty::Tags => json!({ "a": "b" }),
+            ClusterProperty::Tier => json!("low_priority"),
+            ClusterProperty::NodesMin | ClusterProperty::NodesMax => json!(9),
+            ClusterProperty::IdleTime => json!(7),
+            ClusterProperty::ScaleUp => json!("predictive"),
+            ClusterProperty::Subnet => json!("/a/subnet"),
+            ClusterProperty::Admin => json!({ "admin_username": "ada" }),
+            ClusterProperty::Identity => json!({ "type": "system_assigned" }),
+            ClusterProperty::OsType
+            | ClusterProperty::VirtualMachineImage
+            | ClusterProperty::IsolatedNetwork
+            | ClusterProperty::DisableLocalAuth
+            | ClusterProperty::PropertyBag => Value::Null,
+        }
+    }
+
+    fn is_flag_of_create(flag: &str) -> bool {
+        let create = crate::Cli::command();
+        let create = create.find_subcommand("compute").and_then(|it| it.find_subcommand("create"));
+        let mut args = create.expect("a command").get_arguments();
+        args.any(|arg| arg.get_long() == flag.strip_prefix("--"))
+    }
+
+    #[test]
+    fn every_property_has_a_field_in_files_its_flag_and_a_place_in_the_view() {
+        let workspace = WorkspaceKey::new("s", "g", "w");
+        for property in ClusterProperty::ALL {
+            let spelling = spelling::of_cluster(*property);
+            let top = spelling.yaml.split('.').next().unwrap();
+            let sample = sample(*property);
+            let is_field = FIELDS.iter().any(|field| field.name == top);
+            assert_eq!(is_field, !sample.is_null(), "{top}");
+            assert!(spelling.flag.is_none_or(is_flag_of_create), "{:?}", spelling.flag);
+            if !is_field {
+                continue;
+            }
+            let mut document = json!({});
+            let at = spelling.yaml.split('.').fold(&mut document, |at, key| &mut at[key]);
+            *at = sample;
+            let Value::Object(document) = document else { unreachable!("made above") };
+            let patch = wanted(&document, &workspace).unwrap().patch;
+            for other in ClusterProperty::ALL {
+                assert_eq!(patch.gives(*other), other == property, "{property:?} {other:?}");
+            }
+            let shown = super::super::view::tests::keys();
+            assert!(shown.contains(top), "{top} is not in the view");
+        }
+    }
+}

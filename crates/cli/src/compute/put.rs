@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 
 use muster_core::ClusterPatch;
 use muster_core::model::{AdminAccount, Identity, RemoteLogin, ScaleUp, Tier, WorkspaceKey};
+use muster_core::refusal::ClusterProperty;
 use muster_core::time::Span;
 use muster_wire::compute::{KINDS, ProvisioningState, SeenCompute, request_json};
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -27,6 +29,7 @@ use crate::names::{self, MaybeName};
 use crate::operation;
 use crate::output::{self, Print};
 use crate::scope::Scope;
+use crate::spelling;
 use crate::values::{self, ComputeType};
 
 /// Stands for the cluster's own identity in a list of identities.
@@ -184,7 +187,8 @@ pub async fn create(args: CreateArgs) -> CliResult {
         Some(path) => document::read(path, FileKind::Compute, FIELDS)?,
         None => Fields::new(),
     };
-    args.refuse_twice()?;
+    let flags = args.patch(&workspace)?;
+    refuse_twice(&args.edits, &flags)?;
     args.edits.apply(&mut document, FIELDS)?;
     let filed = file::wanted(&document, &workspace)?;
     let name = match args.name.to_owned().or_else(|| file::text(&document, "name")) {
@@ -196,20 +200,6 @@ pub async fn create(args: CreateArgs) -> CliResult {
         let why = file::NOT_ON_BEHALF;
         return Err(Failure::refused(format!("--user-object-id and --user-tenant-id: {why}")));
     }
-    let flags = ClusterPatch {
-        kind: args.compute_type.map(ComputeType::kind),
-        location: args.location.map(String::into),
-        description: args.description.map(String::into),
-        vm_size: args.size.map(String::into),
-        tier: args.tier,
-        tags: args.tags.as_deref().map(values::tags).transpose()?,
-        subnet: args.network.subnet_id(&workspace)?.map(String::into),
-        enable_node_public_ip: args.network.enable_node_public_ip,
-        identity: args.people.identity.read()?,
-        remote_login: args.people.remote_login(),
-        admin: args.people.admin(),
-        ..args.scale.patch()
-    };
     // Flags take precedence over the file.
     let mut patch = flags.or(filed.patch);
     if patch.location.is_none() {
@@ -223,35 +213,42 @@ pub async fn create(args: CreateArgs) -> CliResult {
 }
 
 impl CreateArgs {
-    /// Refuses a field that is given in two ways: one of them would be ignored.
-    fn refuse_twice(&self) -> CliResult {
-        let given = [
-            ("size", self.size.is_some()),
-            ("tier", self.tier.is_some()),
-            ("location", self.location.is_some()),
-            ("description", self.description.is_some()),
-            ("tags", self.tags.is_some()),
-        ];
-        refuse_twice(&self.edits, &given)?;
-        refuse_twice(&self.edits, &self.scale.given())
+    /// What the flags request.
+    fn patch(&self, workspace: &WorkspaceKey) -> CliResult<ClusterPatch> {
+        Ok(ClusterPatch {
+            kind: self.compute_type.map(ComputeType::kind),
+            location: self.location.as_deref().map(Box::from),
+            description: self.description.as_deref().map(Box::from),
+            vm_size: self.size.as_deref().map(Arc::from),
+            tier: self.tier,
+            tags: self.tags.as_deref().map(values::tags).transpose()?,
+            subnet: self.network.subnet_id(workspace)?.map(String::into),
+            enable_node_public_ip: self.network.enable_node_public_ip,
+            identity: self.people.identity.read()?,
+            remote_login: self.people.remote_login(),
+            admin: self.people.admin(),
+            ..self.scale.patch()
+        })
     }
 }
 
-fn refuse_twice(edits: &Edits, given: &[(&str, bool)]) -> CliResult {
-    match given.iter().find(|(name, is_given)| *is_given && edits.sets(name)) {
-        Some((name, _)) => Err(Failure::refused(format!(
-            "{name} is given by --set and by --{}; give it once",
-            name.replace('_', "-")
-        ))),
+/// Refuses a field that is given in two ways: one of them would be ignored.
+fn refuse_twice(edits: &Edits, flags: &ClusterPatch) -> CliResult {
+    let given = ClusterProperty::ALL.iter().filter(|property| flags.gives(**property));
+    let mut given = given.map(|property| spelling::of_cluster(*property));
+    match given.find_map(|it| it.flag.filter(|_| edits.sets(it.yaml)).map(|flag| (it.yaml, flag))) {
+        Some((name, flag)) => {
+            let text = format!("{name} is given by --set and by {flag}; give it once");
+            Err(Failure::refused(text))
+        }
         None => Ok(()),
     }
 }
 
 pub async fn update(args: UpdateArgs) -> CliResult {
     let tags = args.tags.as_deref().map(values::tags).transpose()?;
-    refuse_twice(&args.edits, &[("tags", tags.is_some())])?;
-    refuse_twice(&args.edits, &args.scale.given())?;
     let flags = ClusterPatch { tags, identity: args.identity.read()?, ..args.scale.patch() };
+    refuse_twice(&args.edits, &flags)?;
     let workspace = args.target.scope.workspace()?;
     let route = super::route(workspace.clone(), &args.target.name);
     let client = args.target.scope.connect().await?;
@@ -341,15 +338,6 @@ impl Doing {
 }
 
 impl Scale {
-    fn given(&self) -> [(&'static str, bool); 4] {
-        [
-            ("min_instances", self.min_instances.is_some()),
-            ("max_instances", self.max_instances.is_some()),
-            ("idle_time_before_scale_down", self.idle_time_before_scale_down.is_some()),
-            ("scale_up", self.scale_up.is_some()),
-        ]
-    }
-
     fn patch(&self) -> ClusterPatch {
         ClusterPatch {
             nodes_min: self.min_instances,

@@ -300,8 +300,15 @@ fn snake_case(word: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// The fields that are printed of a compute.
+    pub fn keys() -> std::collections::BTreeSet<String> {
+        let compute: SeenCompute = serde_json::from_str(SHOWN).unwrap();
+        let shown = serde_json::to_value(entity(&compute)).unwrap();
+        shown.as_object().unwrap().keys().cloned().collect()
+    }
 
     const SHOWN: &str = r#"{
         "id": "/subscriptions/s/resourceGroups/Rg/providers/Microsoft.MachineLearningServices/workspaces/w/computes/cpu",

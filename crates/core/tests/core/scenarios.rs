@@ -2,6 +2,7 @@
 
 use crate::support::{self, Stage, workspace};
 use muster_core::agent::AttemptPhase;
+use muster_core::cluster_properties::Effect;
 use muster_core::ids::Epoch;
 use muster_core::model::{
     AdminAccount, AttemptOutcome, Category, ClusterName, Exit, Identity, JobPhase, LedgerLine,
@@ -549,6 +550,35 @@ fn bad_requests_are_refused_with_the_value_and_change_nothing() {
     }
     assert_eq!(stage.cancel("missing").expect_err("unknown").kind, RefusalKind::NotFound);
     assert_eq!(stage.log.len(), before, "nothing was changed");
+}
+
+/// The table of properties says of each whether another value than the default is refused.
+#[test]
+fn a_property_is_refused_if_and_only_if_the_table_says_so() {
+    let windows = ClusterPatch { os_type: Some(OsType::Windows), ..Default::default() };
+    let refused: Vec<ClusterProperty> = ClusterProperty::ALL
+        .iter()
+        .copied()
+        .filter(|property| property.effect() == Effect::Refused)
+        .collect();
+    let found = Stage::new().put("new", windows).expect_err("not Linux");
+    assert_eq!(refused, [ClusterProperty::OsType]);
+    assert_eq!(found.target, refused[0].into());
+    let others = ClusterPatch {
+        releases_quota_on_stop: Some(true),
+        vm_size: Some("STANDARD_DS12_V2".into()),
+        location: Some("westus".into()),
+        tier: Some(Tier::LowPriority),
+        virtual_machine_image: Some("i".into()),
+        isolated_network: Some(true),
+        subnet: Some("/subnets/one".into()),
+        remote_login: Some(RemoteLogin::Enabled),
+        enable_node_public_ip: Some(false),
+        disable_local_auth: Some(true),
+        property_bag: Some("{}".into()),
+        ..Default::default()
+    };
+    Stage::new().put("new", others).expect("all others are accepted");
 }
 
 #[test]
