@@ -29,8 +29,8 @@ fn what_makes_no_sense_is_refused_with_what_does() {
     let site = Site::start();
     site.text(&CLUSTER);
     for (command, said) in [
-        (&["compute", "start", "-n", "cpu"][..], "submit a job, or raise minNodeCount"),
-        (&["compute", "stop", "-n", "cpu"], "set minNodeCount to 0"),
+        (&["compute", "start", "-n", "cpu"][..], "submit a job, or raise min_instances"),
+        (&["compute", "stop", "-n", "cpu"], "set min_instances to 0"),
         (&["compute", "restart", "-n", "cpu"], "created and deleted as jobs need them"),
         (&["compute", "attach", "-n", "vm", "--resource-id", "/x"], "muster compute create"),
         (&["compute", "detach", "-n", "vm", "--yes"], "muster compute delete"),
