@@ -19,6 +19,7 @@ use crate::model::{
 use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
 use crate::time::{Span, Wall};
+use crate::world::World;
 use crate::{failure, job_trees, meter};
 
 /// Gives the job these nodes, or its share of each, all at once and under a new epoch.
@@ -110,9 +111,28 @@ pub(crate) fn on_member(
     phase: MemberPhase,
     spans: Option<Spans>,
 ) {
-    let job = tx.world.job(lease.job);
+    if is_news(tx.world, lease, &phase) {
+        let attempt = tx.world.job(lease.job).and_then(Job::attempt).expect("it has news");
+        let node = attempt.members[lease.rank as usize].node;
+        // The whole attempt ends with the evicted node.
+        let evicted = match &phase {
+            MemberPhase::Exited(Exit::Evicted) => Some(attempt.notice.unwrap_or(node)),
+            MemberPhase::Exited(Exit::Stopped) => attempt.notice,
+            _ => None,
+        };
+        let verdict = match evicted {
+            Some(node) => Some(Verdict::Evicted { node }),
+            None => verdict_of(node, lease.rank, &phase),
+        };
+        follow(tx, lease, phase, verdict, spans);
+    }
+}
+
+/// Whether a member has not been in this phase yet.
+pub(crate) fn is_news(world: &World, lease: Lease, phase: &MemberPhase) -> bool {
+    let job = world.job(lease.job);
     let attempt = job.and_then(Job::attempt).expect("a leased node's job has one");
-    let is_news = match (&attempt.members[lease.rank as usize].phase, &phase) {
+    match (&attempt.members[lease.rank as usize].phase, phase) {
         (MemberPhase::Ordered, MemberPhase::Ordered)
         | (MemberPhase::Ready, MemberPhase::Ordered | MemberPhase::Ready)
         | (
@@ -126,20 +146,6 @@ pub(crate) fn on_member(
             MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running,
             MemberPhase::Exited(_) | MemberPhase::Lost,
         ) => true,
-    };
-    if is_news {
-        let node = attempt.members[lease.rank as usize].node;
-        // The whole attempt ends with the evicted node.
-        let evicted = match &phase {
-            MemberPhase::Exited(Exit::Evicted) => Some(attempt.notice.unwrap_or(node)),
-            MemberPhase::Exited(Exit::Stopped) => attempt.notice,
-            _ => None,
-        };
-        let verdict = match evicted {
-            Some(node) => Some(Verdict::Evicted { node }),
-            None => verdict_of(node, lease.rank, &phase),
-        };
-        follow(tx, lease, phase, verdict, spans);
     }
 }
 

@@ -64,10 +64,10 @@ pub use input::{
     Reply, SaveRequest, WorkspacePatch,
 };
 pub use model::DEFAULT_VM_SIZE;
-pub use observations::desired_for;
+pub use observations::{desired_for, renew_unchanged};
 pub use regions::Regions;
 pub use requests::check_region;
-pub use step::{Output, Wake, step, step_deciding_everything};
+pub use step::{Output, Wake, next_wake, step, step_deciding_everything};
 pub use world::{
     Ahead, Candidate, ClusterIndex, ClusterNames, HostNodes, IdSet, Queue, QuotaShort, QuotaUse,
     Settings, Tree, TreeRows, World, WorldRows,

@@ -152,13 +152,22 @@ pub(crate) fn take_in(tx: &mut Transaction<'_>, input: &Input) -> InputResult {
     }
 }
 
-fn next_wake(world: &World) -> Wake {
+/// When to step again after this World.
+pub fn next_wake(world: &World) -> Wake {
     let timers =
         [world.volatile.next_wake(), world.next_boot_deadline(), world.next_tree_deadline()];
     Wake {
         wall: timers.into_iter().flatten().min(),
         elapsed: world.volatile.next_silence(patience(world)),
     }
+}
+
+/// Whether something is left to decide at this time, even without an input.
+pub(crate) fn is_due(world: &World, now: Now) -> bool {
+    let (wake, wall) = (next_wake(world), world.last_wall().max(now.wall));
+    world.volatile.is_touched()
+        || wake.wall.is_some_and(|at| at <= wall)
+        || wake.elapsed.is_some_and(|at| at <= now.elapsed)
 }
 
 /// How long a node may be silent before it counts as lost.

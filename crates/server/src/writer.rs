@@ -153,11 +153,12 @@ impl Writer {
     /// of the batch are accepted; then the store is opened again.
     fn take(&mut self, messages: Vec<Message>) -> Result<Wake, Lost> {
         self.controller.set_trouble(self.on_reserve.trouble());
-        let mut batch = Batch::default();
+        let (mut batch, now) = (Batch::default(), clock::now());
         for message in messages {
             match message {
                 Message::Submit { input, reply } => {
-                    if let Err((reply, why)) = self.controller.admit(&mut batch, *input, reply) {
+                    if let Err((reply, why)) = self.controller.admit(&mut batch, *input, reply, now)
+                    {
                         let _ = reply.send(Err(not_admitted(&why))); // The caller may no longer be waiting.
                     }
                 }
@@ -165,7 +166,7 @@ impl Writer {
                 Message::Checked => {}
             }
         }
-        let stepped = self.controller.step(batch, clock::now());
+        let stepped = self.controller.step(batch, now);
         match stepped.and_then(|pending| self.controller.commit(pending)) {
             Ok(released) => self.release(released),
             Err(failed) => Err(answer_failed(failed)),

@@ -262,8 +262,14 @@ impl Live {
     }
 
     /// Adds an input to a batch.
-    pub(crate) fn admit<T>(&mut self, batch: &mut Batch<T>, input: Input, tag: T) -> Held {
-        match self.driven.admit(batch, input, tag) {
+    pub(crate) fn admit<T>(
+        &mut self,
+        batch: &mut Batch<T>,
+        input: Input,
+        tag: T,
+        now: Now,
+    ) -> Held {
+        match self.driven.admit(batch, input, tag, now) {
             Ok(()) => Ok(()),
             Err((_, NotAdmitted::Unreadable(error))) => Err(error.into()),
             Err((_, NotAdmitted::OnReserve)) => Err(Broken("there is no reserve here".to_owned())),

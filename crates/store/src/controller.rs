@@ -3,7 +3,8 @@
 //! The server's writer and the simulator both drive a [`Controller`], so the simulation runs the production code of this
 //! loop. It is synchronous and has no clock: every call that needs the time gets it as an argument.
 //!
-//! 1. [`Controller::admit`] adds to an input what only the rows know, and puts it into a [`Batch`].
+//! 1. [`Controller::admit`] adds to an input what only the rows know, and puts it into a [`Batch`]. A report with nothing
+//!    new only renews the lease of its node, which needs neither a step nor a commit.
 //! 2. [`Controller::step`] lets the core process the batch. World contains the changes from then on, but nothing may
 //!    become visible.
 //! 3. [`Controller::commit`] writes the changes, and releases answers and effects.
@@ -22,7 +23,10 @@ use muster_core::catalogue::Catalogue;
 use muster_core::planted::{Bug, is_planted};
 use muster_core::read_only::{self, StoreTrouble};
 use muster_core::time::{Now, Wall};
-use muster_core::{Effect, Input, Output, Reply, Settings, World, WorldRows, step};
+use muster_core::{
+    Effect, Input, InputResult, Output, Reply, Settings, World, WorldRows, next_wake,
+    renew_unchanged, step,
+};
 
 use crate::{Revision, Store, StoreError, look_up};
 pub use batch::{Batch, Cause, Failed, NotAdmitted, NotDone, Pending, Released};
@@ -145,10 +149,15 @@ impl<S: Store> Controller<S> {
         batch: &mut Batch<T>,
         input: Input,
         tag: T,
+        now: Now,
     ) -> Result<(), (T, NotAdmitted)> {
         let is_on_reserve = self.world().is_some_and(|world| world.store_trouble().is_some());
         if is_on_reserve && !read_only::is_taken_on_reserve(&input) {
             return Err((tag, NotAdmitted::OnReserve));
+        }
+        if let Some(answer) = self.renewed(batch, &input, now) {
+            batch.renewed.push((tag, input, Ok(answer)));
+            return Ok(());
         }
         match look_up(&mut self.store, input) {
             Ok(input) => {
@@ -163,20 +172,38 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    /// Lets the core process a batch. An empty one lets it process the timers that are due.
+    /// The answer to a report with nothing new. After an input that needs a step, a report takes part in that step.
+    fn renewed<T>(&mut self, batch: &Batch<T>, input: &Input, now: Now) -> Option<Reply> {
+        match (input, &mut self.known) {
+            (Input::Report { node, report }, Known::Current(world)) if batch.inputs.is_empty() => {
+                renew_unchanged(world, node, report, now)
+            }
+            _ => None,
+        }
+    }
+
+    /// Lets the core process a batch. An empty one lets it process the timers that are due, and one of mere renewals
+    /// needs no step.
     pub fn step<T>(&mut self, batch: Batch<T>, now: Now) -> Result<Pending<T>, Failed<T>> {
-        let Batch { mut inputs, tags, is_unreadable } = batch;
-        inputs.push(Input::Tick);
+        let Batch { mut inputs, tags, renewed, is_unreadable } = batch;
         let world = match &mut self.known {
             Known::Current(world) => world,
             Known::ReadOnly(_) | Known::Nothing => panic!("stepped without a writable store"),
         };
+        if inputs.is_empty() && !renewed.is_empty() {
+            let (changes, answers) = (Vec::new(), Vec::new());
+            let output = Output { changes, answers, wake: next_wake(world), wall: now.wall };
+            return Ok(Pending { inputs, tags, output, renewed, is_unreadable });
+        }
+        inputs.push(Input::Tick);
         match catch_unwind(AssertUnwindSafe(|| step(world, &inputs, now))) {
-            Ok(output) => Ok(Pending { inputs, tags, output, is_unreadable }),
+            Ok(output) => Ok(Pending { inputs, tags, output, renewed, is_unreadable }),
             Err(panic) => {
                 self.drop_world();
                 let cause = Cause::Panicked(message(&*panic));
-                Err(Failed { answers: refused(tags, NotDone::Unconfirmed), cause })
+                let tags = renewed.into_iter().map(|(tag, ..)| tag).chain(tags);
+                let answers = tags.map(|tag| (tag, Err(NotDone::Unconfirmed))).collect();
+                Err(Failed { answers, cause })
             }
         }
     }
@@ -186,37 +213,45 @@ impl<S: Store> Controller<S> {
     /// Without changes nothing is written, but an answer must still come from the current server: a mere renewal from a
     /// server that was replaced would keep a node running an attempt that the next server has given to another node.
     pub fn commit<T>(&mut self, pending: Pending<T>) -> Result<Released<T>, Failed<T>> {
-        let Pending { inputs, tags, output, is_unreadable } = pending;
-        let must_answer = !tags.is_empty() && !is_planted(Bug::FencedAnswer);
-        if !output.changes.is_empty() || must_answer {
-            match self.store.commit(&output.changes, output.wall) {
-                Ok(revision) => self.revision = revision,
-                Err(failed) => return Err(self.commit_failed(tags, output, failed)),
-            }
-        }
+        let Pending { inputs, tags, output, renewed, is_unreadable } = pending;
         let Output { changes, answers, wake, wall } = output;
-        let answers = tags.into_iter().zip(inputs).zip(answers);
-        let answers = answers.map(|((tag, input), answer)| (tag, input, answer)).collect();
+        let stepped = tags.into_iter().zip(inputs).zip(answers);
+        let stepped = stepped.map(|((tag, input), answer)| (tag, input, answer));
+        let answers: Vec<_> = renewed.into_iter().chain(stepped).collect();
+        let written = if !changes.is_empty() {
+            self.store.commit(&changes, wall)
+        } else if !answers.is_empty() && !is_planted(Bug::FencedAnswer) {
+            self.store.check_claim(self.epoch).map(|()| self.revision)
+        } else {
+            Ok(self.revision)
+        };
+        match written {
+            Ok(revision) => self.revision = revision,
+            Err(failed) => return Err(self.commit_failed(answers, changes.len(), failed)),
+        }
         let wake = (!is_unreadable).then_some(wake);
         Ok(Released { changes, answers, wake, wall, revision: self.revision })
     }
 
     /// A failed commit does not tell whether its changes are on disk, but the revision there does. Callers learn which
     /// it is.
-    fn commit_failed<T>(&mut self, tags: Vec<T>, output: Output, failed: StoreError) -> Failed<T> {
+    fn commit_failed<T>(
+        &mut self,
+        answers: Vec<(T, Input, InputResult)>,
+        changes: usize,
+        failed: StoreError,
+    ) -> Failed<T> {
         self.drop_world();
-        let written = Revision(self.revision.0 + output.changes.len() as u64);
-        let answers = match (&failed, self.store.revision()) {
-            (StoreError::Fenced { .. }, _) => refused(tags, NotDone::Unconfirmed),
-            (_, Ok(on_disk)) if on_disk == self.revision => {
-                refused(tags, NotDone::because_of(&failed))
-            }
-            (_, Ok(on_disk)) if on_disk == written => {
-                tags.into_iter().zip(output.answers.into_iter().map(Ok)).collect()
-            }
-            _ => refused(tags, NotDone::Unconfirmed),
+        let written = Revision(self.revision.0 + changes as u64);
+        let why = match (&failed, self.store.revision()) {
+            (StoreError::Fenced { .. }, _) => Some(NotDone::Unconfirmed),
+            (_, Ok(on_disk)) if on_disk == self.revision => Some(NotDone::because_of(&failed)),
+            (_, Ok(on_disk)) if on_disk == written => None,
+            _ => Some(NotDone::Unconfirmed),
         };
-        Failed { answers, cause: Cause::Commit(failed) }
+        let answers =
+            answers.into_iter().map(|(tag, _, answer)| (tag, why.map_or(Ok(answer), Err)));
+        Failed { answers: answers.collect(), cause: Cause::Commit(failed) }
     }
 
     /// Drops World, because it may differ from the rows.
@@ -261,12 +296,11 @@ impl<S: Store> Controller<S> {
     }
 }
 
-fn refused<T>(tags: Vec<T>, why: NotDone) -> Vec<(T, Result<muster_core::InputResult, NotDone>)> {
-    tags.into_iter().map(|tag| (tag, Err(why))).collect()
-}
-
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("without a message").to_owned()
 }
+
+#[cfg(test)]
+mod tests;

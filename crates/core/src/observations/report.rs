@@ -10,7 +10,7 @@ use crate::input::{InputResult, Reply};
 use crate::meter;
 use crate::model::{
     Attempt, Backoff, Category, Cluster, ClusterEvent, Exit, HostState, Job, Lease, MemberPhase,
-    Node, NodeEvent, NodePhase, NodeState, Trouble, Verdict,
+    Node, NodeEvent, NodePhase, NodeState, Spans, Trouble, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
@@ -93,7 +93,7 @@ pub(crate) fn bring_up_to_date(world: &World, name: &str, desired: &mut Desired)
     }
 }
 
-fn is_ended(phase: &AttemptPhase) -> bool {
+pub(super) fn is_ended(phase: &AttemptPhase) -> bool {
     match phase {
         AttemptPhase::Ended(_) => true,
         AttemptPhase::Preparing
@@ -130,22 +130,27 @@ fn join(tx: &mut Transaction<'_>, mut node: Node, report: &Report) {
 
 /// Updates an attempt that was granted to this node to what the node reports about it.
 fn follow_attempt(tx: &mut Transaction<'_>, lease: Lease, report: &Report) {
+    if let Some((phase, spans)) = reported(lease, report) {
+        attempts::on_member(tx, lease, phase, spans);
+    }
+}
+
+/// What a node reports about an attempt that was granted to it, if anything.
+pub(super) fn reported(lease: Lease, report: &Report) -> Option<(MemberPhase, Option<Spans>)> {
     let is_its_own = |held: Epoch| held == lease.epoch || is_planted(Bug::OldEpochAccepted);
     match report.attempts.iter().find(|attempt| is_its_own(attempt.epoch)) {
         Some(attempt) => {
             let phase = match &attempt.phase {
-                AttemptPhase::Preparing => return,
+                AttemptPhase::Preparing => return None,
                 AttemptPhase::Ready => MemberPhase::Ready,
                 AttemptPhase::Running | AttemptPhase::Evicting => MemberPhase::Running,
                 AttemptPhase::Ended(exit) => MemberPhase::Exited(exit.clone()),
             };
-            attempts::on_member(tx, lease, phase, attempt.spans);
+            Some((phase, attempt.spans))
         }
         // The node accepted this epoch once, or was told never to, and does not hold it: so nothing runs there.
-        None if report.floor >= lease.epoch => {
-            attempts::on_member(tx, lease, MemberPhase::Exited(Exit::Stopped), None);
-        }
-        None => {}
+        None if report.floor >= lease.epoch => Some((MemberPhase::Exited(Exit::Stopped), None)),
+        None => None,
     }
 }
 

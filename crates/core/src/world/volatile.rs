@@ -79,6 +79,11 @@ impl Volatile {
         self.dirty.insert(cluster);
     }
 
+    /// Whether anything was touched since the last decision.
+    pub(crate) fn is_touched(&self) -> bool {
+        !self.dirty.is_empty() || !self.trees.is_empty() || !self.growth.changed.is_empty()
+    }
+
     pub(crate) fn touch_tree(&mut self, parent: JobId) {
         self.trees.insert(parent);
     }

@@ -1,5 +1,5 @@
 //! Laws of deciding, under random histories: indexes and timers make no difference, batching makes no difference,
-//! deciding twice changes nothing, and every promise holds along the way.
+//! deciding twice changes nothing, a report with nothing new changes nothing, and every promise holds along the way.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use muster_core::model::{
 use muster_core::time::Span;
 use muster_core::{
     Change, ClusterPatch, Input, JobAction, JobEdit, JobPatch, JobRequest, World, decide,
-    invariants, step, step_deciding_everything,
+    invariants, renew_unchanged, step, step_deciding_everything,
 };
 use proptest::prelude::*;
 
@@ -257,6 +257,37 @@ proptest! {
             prop_assert_eq!(decide(&mut stage.world.clone(), stage.now), vec![]);
             let checked = invariants::check(&stage.world, stage.now, Span::ZERO);
             prop_assert!(checked.is_ok(), "after {:?}: {:?}", act, checked);
+        }
+    }
+
+    #[test]
+    fn a_report_that_only_renews_would_change_nothing(acts in prop::collection::vec(act(), 1..120)) {
+        let mut stage = Stage::new();
+        for act in &acts {
+            if let Act::Pass { seconds } = act {
+                stage.silence(Span::seconds(*seconds));
+            }
+            let Some(input) = input(&stage.world, act) else { continue };
+            // Twice, because only the second report has nothing new.
+            for _ in 0..2 {
+                let mut renewed = stage.world.clone();
+                let answer = match &input {
+                    Input::Report { node, report } => {
+                        renew_unchanged(&mut renewed, node, report, stage.now)
+                    }
+                    _ => None,
+                };
+                let output = step(&mut stage.world, std::slice::from_ref(&input), stage.now);
+                if let Some(answer) = answer {
+                    prop_assert_eq!(&output.changes, &vec![], "{:?}", input);
+                    prop_assert_eq!(&output.answers[0], &Ok(answer));
+                    let renewals = |world: &World| -> Vec<_> {
+                        world.nodes().map(|node| world.last_renewal(node.id)).collect()
+                    };
+                    prop_assert_eq!(renewals(&renewed), renewals(&stage.world));
+                    prop_assert_eq!(renewed.last_wall(), stage.world.last_wall());
+                }
+            }
         }
     }
 

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use crate::support::{Stage, rows};
-use muster_core::agent::{Action, Assignment, Desired, Machine, Signal, Timing};
+use muster_core::agent::{
+    Action, Assignment, AttemptPhase, AttemptReport, Desired, Machine, Report, Signal, Timing,
+};
 use muster_core::catalogue::Catalogue;
 use muster_core::ids::Epoch;
 use muster_core::lease::{LEASE_MAX, LEASE_MIN, held, patience, silence};
 use muster_core::model::{JobPhase, NodePhase, SpecHash};
 use muster_core::time::{Elapsed, Span};
-use muster_core::{Input, Settings, World};
+use muster_core::{Input, Reply, Settings, World, renew_unchanged};
 
 fn every_lease() -> impl Iterator<Item = Span> {
     (LEASE_MIN.as_seconds()..=LEASE_MAX.as_seconds()).map(Span::seconds)
@@ -133,4 +135,45 @@ fn a_shorter_lease_does_not_shorten_what_was_promised_before() {
     stage.silence(Span(1));
     stage.say(Input::Tick).expect("a tick");
     assert_eq!(stage.phase("job"), JobPhase::Queued);
+}
+
+/// Otherwise the server would step and check its store for every poll of every idle node.
+#[test]
+fn a_report_with_nothing_new_is_a_renewal_and_any_other_needs_a_step() {
+    let mut stage = Stage::with_cluster("pool", 1, 1, 600);
+    stage.provide();
+    stage.report_all();
+    let node = stage.world.nodes().next().expect("one node").clone();
+    let report = |attempts: &[(Epoch, AttemptPhase)]| Report {
+        boot_id: node.boot_id.as_ref().into(),
+        address: node.address.as_ref().into(),
+        floor: attempts.iter().map(|(epoch, _)| *epoch).max().unwrap_or(Epoch(0)),
+        attempts: attempts
+            .iter()
+            .map(|(epoch, phase)| AttemptReport::new(*epoch, phase.clone()))
+            .collect(),
+    };
+    let renew = |stage: &mut Stage, report: &Report| {
+        renew_unchanged(&mut stage.world, &node.name, report, stage.now)
+    };
+
+    stage.silence(Span::seconds(10));
+    let answer = renew(&mut stage, &report(&[]));
+    assert!(matches!(answer, Some(Reply::Desired(desired)) if !desired.end));
+    assert_eq!(stage.world.last_renewal(node.id), Some(stage.now.elapsed));
+    let rebooted = Report { boot_id: "another".into(), ..report(&[]) };
+    assert_eq!(renew(&mut stage, &rebooted), None, "a reboot");
+
+    stage.submit("job", "pool", 1).expect("accepted");
+    assert_eq!(renew(&mut stage, &report(&[])), None, "there is an assignment");
+    let epoch = stage.members("job")[0].1;
+    assert!(renew(&mut stage, &report(&[(epoch, AttemptPhase::Preparing)])).is_some());
+    assert_eq!(renew(&mut stage, &report(&[(epoch, AttemptPhase::Running)])), None, "it runs");
+    stage.report(&node.name, &[(epoch, AttemptPhase::Running)]);
+    assert!(renew(&mut stage, &report(&[(epoch, AttemptPhase::Running)])).is_some());
+    let ended = AttemptPhase::Ended(muster_core::model::Exit::Code(0));
+    assert_eq!(renew(&mut stage, &report(&[(epoch, ended)])), None, "it has ended");
+    stage.cancel("job").expect("accepted");
+    let running = report(&[(epoch, AttemptPhase::Running)]);
+    assert_eq!(renew(&mut stage, &running), None, "it has to stop");
 }

@@ -64,16 +64,18 @@ pub async fn sync(
                 return (StatusCode::SERVICE_UNAVAILABLE, unavailable.to_string()).into_response();
             }
         };
-        let is_late = tokio::time::Instant::now() >= deadline || *stopping.borrow();
-        if desired.is_news_to(&request.report) || is_late {
+        let is_news = desired.is_news_to(&request.report);
+        // Without news, the answer remains true, and the report has renewed the lease when it arrived. So only news is a
+        // reason to ask the writer again.
+        let has_news = !is_news
+            && tokio::select! {
+                has_news = tokio::time::timeout_at(deadline, news.changed()) => has_news.is_ok(),
+                () = newest.superseded() => true,
+                () = listener::stopped(&mut stopping) => false,
+            };
+        if !has_news {
             let specs = specs_for(&app, &desired, &request.report).await;
             return Json(SyncAnswer { sequence: request.sequence, desired, specs }).into_response();
-        }
-        // In each case the report is processed again, which renews the lease.
-        tokio::select! {
-            _ = tokio::time::timeout_at(deadline, news.changed()) => {}
-            () = newest.superseded() => {}
-            () = listener::stopped(&mut stopping) => {}
         }
     }
 }
@@ -159,4 +161,65 @@ pub fn node_of(app: &App, headers: &HeaderMap) -> Option<String> {
 
 fn refused() -> Response {
     REFUSED.into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use muster_core::ClusterPatch;
+    use muster_core::model::{Caller, WorkspaceKey};
+
+    use super::*;
+    use crate::Limits;
+    use crate::run::in_test::InTest;
+
+    /// Creates a cluster with one node, and returns the name of the node.
+    async fn node(app: &App) -> String {
+        let (key, by) =
+            (WorkspaceKey::new("s", "g", "w"), Caller { object_id: "o".into(), name: "n".into() });
+        let put = Input::PutCluster {
+            workspace: key.clone(),
+            name: "pool".into(),
+            wanted: Box::new(ClusterPatch {
+                nodes_min: Some(1),
+                nodes_max: Some(1),
+                ..ClusterPatch::default()
+            }),
+            by: by.clone(),
+        };
+        for input in [Input::workspace(key.clone(), "eastus", by), put] {
+            assert!(app.writer.submit(input).await.unwrap().is_ok());
+        }
+        let nodes = app.readers.look_up(|reader| reader.nodes(&key, "pool")).unwrap();
+        nodes[0].node.name.to_string()
+    }
+
+    /// At the end of each poll, the writer used to be asked again.
+    #[tokio::test]
+    async fn a_poll_that_ends_without_news_does_not_ask_the_writer() {
+        let server = InTest::open(Limits::default()).await;
+        let app = server.app();
+        let node = node(&app).await;
+        let mut headers = HeaderMap::new();
+        headers.insert(NODE_HEADER, node.parse().unwrap());
+        let secret = format!("Bearer {}", app.keyring.node_secret(&node));
+        headers.insert(header::AUTHORIZATION, secret.parse().unwrap());
+        let report = Report {
+            boot_id: "boot".into(),
+            address: "here".into(),
+            floor: Epoch(0),
+            attempts: Vec::new(),
+        };
+        let poll = |sequence, wait_ms| {
+            let request = SyncRequest { sequence, report: report.clone(), wait_ms, usage: None };
+            Box::pin(sync(State(app.clone()), headers.clone(), Json(request)))
+        };
+        assert_eq!(poll(1, 0).await.status(), StatusCode::OK, "the node joins");
+        let mut poll = poll(2, 1_000);
+        assert!(poll.as_mut().now_or_never().is_none(), "the report waits for the writer");
+        app.writer.is_there().await.unwrap();
+        assert!(poll.as_mut().now_or_never().is_none(), "the answer waits for news");
+        app.writer.stop();
+        assert_eq!(poll.await.status(), StatusCode::OK);
+    }
 }

@@ -1,5 +1,5 @@
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
@@ -53,6 +53,8 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
 struct Disk {
     is_full: Arc<AtomicBool>,
     hides_a_commit: Arc<AtomicBool>,
+    /// How often the store was asked to commit.
+    commits: Arc<AtomicU64>,
     /// Whether nothing can be read about the last commit.
     hides_revisions: Arc<AtomicBool>,
     /// Whether jobs cannot be looked up.
@@ -93,6 +95,7 @@ impl Store for OnDisk {
     }
 
     fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError> {
+        self.disk.commits.fetch_add(1, Relaxed);
         if changes.is_empty() {
             return self.inner.commit(changes, wall);
         }
@@ -244,6 +247,35 @@ async fn on_a_full_disk_changes_are_refused_at_once_and_never_carried_out() {
     assert_eq!(computes, 2, "refused changes were not carried out later");
     let renewed = writer.submit(report(&node)).await;
     assert!(matches!(renewed, Ok(Ok(Reply::Desired(desired))) if !desired.end));
+    writer.stop();
+    assert!(thread.join().ok().unwrap().is_ok());
+}
+
+/// Each poll of each idle node used to be a step and a commit.
+#[tokio::test]
+async fn reports_with_nothing_new_renew_leases_and_commit_nothing() {
+    let (Running { writer, thread, disk, _folder: _kept, .. }, node) = with_a_node().await;
+    let renewed = async || {
+        let renewals = |world: &World| {
+            let nodes = world.nodes().map(|node| world.last_renewal(node.id));
+            nodes.collect::<Vec<_>>()
+        };
+        writer.ask(Lane::Server, renewals).await.unwrap()
+    };
+    let (commits, mut before) = (disk.commits.load(Relaxed), renewed().await);
+    for _ in 0..20 {
+        let answer = writer.submit(report(&node)).await;
+        assert!(matches!(answer, Ok(Ok(Reply::Desired(desired))) if !desired.end));
+        let after = renewed().await;
+        assert!(after > before, "the lease is renewed");
+        before = after;
+    }
+    assert_eq!(disk.commits.load(Relaxed), commits);
+    // A report of another boot is no renewal.
+    let Input::Report { node, report } = report(&node) else { unreachable!() };
+    let report = Report { boot_id: "another".into(), ..report };
+    assert!(writer.submit(Input::Report { node, report }).await.unwrap().is_ok());
+    assert!(disk.commits.load(Relaxed) > commits);
     writer.stop();
     assert!(thread.join().ok().unwrap().is_ok());
 }

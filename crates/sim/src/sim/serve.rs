@@ -93,15 +93,17 @@ impl Sim {
 
     fn run_batch(&mut self, arrivals: Vec<Arrival>) -> Held {
         let mut batch = Batch::default();
+        let now = self.controller.clock.now(self.now);
         for arrival in arrivals {
             let (origin, input) = self.unpack(arrival);
             let live = self.controller.live().ok_or_else(|| Broken("it is down".to_owned()))?;
-            live.admit(&mut batch, input, origin)?;
+            live.admit(&mut batch, input, origin, now)?;
         }
         let pending = self.controller.step(batch, self.now)?;
         let (inputs, output) = (pending.inputs(), pending.output());
         promise(output.answers.len() == inputs.len(), || "an input has no answer".to_owned())?;
-        if let Some(death) = self.killer.strike(&inputs[0], output) {
+        let first = inputs.first();
+        if let Some(death) = first.and_then(|input| self.killer.strike(input, output)) {
             return self.kill(pending, death);
         }
         match self.commit(pending)? {
@@ -311,7 +313,7 @@ impl Sim {
             let now = self.controller.clock.now(self.now);
             let Some(rival) = self.controller.rival.as_mut() else { continue };
             let mut batch = Batch::default();
-            rival.admit(&mut batch, input, origin)?;
+            rival.admit(&mut batch, input, origin, now)?;
             let pending = rival.step(batch, now)?;
             if let Some(released) = rival.commit_replaced(pending)? {
                 promise(released.changes.is_empty(), || {

@@ -10,13 +10,15 @@ use crate::{Revision, StoreError};
 pub struct Batch<T> {
     pub(super) inputs: Vec<Input>,
     pub(super) tags: Vec<T>,
+    /// Reports before them that needed no step.
+    pub(super) renewed: Vec<(T, Input, InputResult)>,
     /// Whether the store could not be read for another input.
     pub(super) is_unreadable: bool,
 }
 
 impl<T> Default for Batch<T> {
     fn default() -> Batch<T> {
-        Batch { inputs: Vec::new(), tags: Vec::new(), is_unreadable: false }
+        Batch { inputs: Vec::new(), tags: Vec::new(), renewed: Vec::new(), is_unreadable: false }
     }
 }
 
@@ -24,14 +26,16 @@ impl<T> Default for Batch<T> {
 #[must_use]
 #[derive(Debug)]
 pub struct Pending<T> {
-    /// The inputs of the batch, then a tick.
+    /// The inputs of the batch, then a tick; or nothing, if no step was needed.
     pub(super) inputs: Vec<Input>,
     pub(super) tags: Vec<T>,
     pub(super) output: Output,
+    pub(super) renewed: Vec<(T, Input, InputResult)>,
     pub(super) is_unreadable: bool,
 }
 
 impl<T> Pending<T> {
+    /// What was stepped. Empty if all inputs were mere renewals.
     pub fn inputs(&self) -> &[Input] {
         &self.inputs
     }
