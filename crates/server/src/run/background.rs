@@ -1,19 +1,19 @@
 //! Tasks that run for as long as the server does.
 
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 #[derive(Debug, Default)]
 pub struct Background {
-    tasks: Vec<JoinHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 impl Background {
     pub fn start(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.push(tokio::spawn(task));
+        self.tasks.spawn(task);
     }
 
-    /// Stops all tasks, in the order in which they were started.
-    pub fn end(self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+    /// Stops all tasks, and returns when none of them runs any more.
+    pub async fn end(mut self) {
+        self.tasks.shutdown().await;
     }
 }

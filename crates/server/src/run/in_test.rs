@@ -48,7 +48,7 @@ impl InTest {
     }
 }
 
-fn config(state_dir: &StateDir, limits: Limits) -> ServerConfig {
+pub fn config(state_dir: &StateDir, limits: Limits) -> ServerConfig {
     let hour = Duration::from_secs(3_600);
     ServerConfig {
         state_dir: state_dir.root().to_owned(),

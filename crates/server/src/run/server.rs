@@ -15,6 +15,7 @@ use muster_store::{Durability, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, watch};
 
+use super::Part;
 use super::background::Background;
 use crate::address::{self, Address};
 use crate::app::App;
@@ -248,24 +249,39 @@ impl Server {
         }
     }
 
-    /// Stops everything that has its own threads. The writer is the last: everything acknowledged is on disk already,
-    /// and it finishes its batch.
-    pub async fn stop(self, check: Check) -> Result<Result<(), StoreError>, ServeError> {
+    /// How long requests in progress may take after a stop.
+    pub fn drain(&self) -> Duration {
+        self.config.drain
+    }
+
+    /// Closes everything that has its own threads, in the order of [`Part`], and calls `closed` after each.
+    pub async fn close(
+        self,
+        check: Check,
+        closed: &mut impl FnMut(Part),
+    ) -> Result<Result<(), StoreError>, ServeError> {
         let Stores { writer, writer_thread, readers, storage, storage_thread, .. } = self.stores;
         let environments = self.nodes.environments;
         // Its threads end when the programs that they run are killed.
         let _ = tokio::task::spawn_blocking(move || environments.stop()).await;
         check.end().await;
-        let end = move || {
-            readers.end();
-            storage.stop();
-        };
-        let _ = tokio::task::spawn_blocking(end).await;
+        closed(Part::Work);
+        let _ = tokio::task::spawn_blocking(move || readers.end()).await;
+        closed(Part::Readers);
         writer.stop();
-        let joined = move || (storage_thread.join().is_ok(), writer_thread.join());
-        match tokio::task::spawn_blocking(joined).await {
-            Ok((true, Ok(result))) => Ok(result),
-            Ok((_, Err(writer::Panicked)) | (false, _)) | Err(_) => Err(ServeError::Writer),
+        let written = tokio::task::spawn_blocking(move || writer_thread.join()).await;
+        closed(Part::Writer);
+        let end = move || {
+            storage.stop();
+            storage_thread.join().is_ok()
+        };
+        let is_stored = tokio::task::spawn_blocking(end).await;
+        closed(Part::Storage);
+        match (written, is_stored) {
+            (Ok(Ok(result)), Ok(true)) => Ok(result),
+            (Ok(Err(writer::Panicked)) | Err(_), _) | (_, Ok(false) | Err(_)) => {
+                Err(ServeError::Writer)
+            }
         }
     }
 }

@@ -1,12 +1,21 @@
+use std::net::TcpStream;
+use std::pin::pin;
 use std::process::Command;
+use std::sync::Arc;
 
 use muster_core::Input;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{Caller, WorkspaceKey};
 use muster_store::storage::StorageCommand;
+use tokio::runtime::Handle;
 
-use super::in_test::InTest;
+use super::background::Background;
+use super::in_test::{self, InTest};
+use super::{Part, Running};
 use crate::Limits;
+use crate::state_dir::StateDir;
+use crate::storage::Storage;
+use crate::writer;
 
 const SMALL_DISK: &str = "MUSTER_SMALL_DISK";
 
@@ -55,4 +64,82 @@ async fn on_the_small_disk() {
         }
     }
     println!("stayed small");
+}
+
+/// What still works at one point of a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Works {
+    writer: bool,
+    storage: bool,
+    lock: bool,
+}
+
+fn works(state_dir: &StateDir, writer: &writer::Handle, storage: &Storage) -> Works {
+    let (name, workspace) = ("c".into(), WorkspaceId(1));
+    let make =
+        StorageCommand::MakeContainer { name, workspace, owner: WorkspaceKey::new("s", "g", "w") };
+    let (writer, storage) = tokio::task::block_in_place(|| {
+        Handle::current().block_on(async { (writer.is_there().await, storage.submit(make).await) })
+    });
+    Works { writer: writer.is_ok(), storage: storage.is_ok(), lock: state_dir.take().is_err() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_closes_its_parts_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state_dir = StateDir::new(folder.path());
+    let config = in_test::config(&state_dir, Limits::default());
+    let never = pin!(std::future::pending());
+    let running = Running::open(config, never).await.expect("it opens").expect("it has space");
+    let stores = &running.opened.server.stores;
+    let (writer, storage) = (stores.writer.clone(), stores.storage.clone());
+    let address = running.opened.listeners.api.local_addr().expect("an address");
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let shutdown = pin!(async { drop(stopped.await) });
+    let on_ready = |_: &crate::config::Ready| {
+        TcpStream::connect(address).expect("connections are accepted");
+        stop.send(()).expect("the server waits for this");
+    };
+    let closing = running.serve(on_ready, shutdown).await.expect("it serves");
+    assert!(TcpStream::connect(address).is_err(), "no connection is accepted any more");
+    let everything = Works { writer: true, storage: true, lock: true };
+    assert_eq!(works(&state_dir, &writer, &storage), everything, "requests could finish");
+
+    let mut order = Vec::new();
+    let closed = closing.close(|part| {
+        order.push((part, works(&state_dir, &writer, &storage)));
+    });
+    closed.await.expect("it closes");
+    let before_writer = everything;
+    let after_writer = Works { writer: false, ..everything };
+    let after_storage = Works { storage: false, ..after_writer };
+    let nothing = Works { lock: false, ..after_storage };
+    assert_eq!(
+        order,
+        [
+            (Part::Background, before_writer),
+            (Part::Work, before_writer),
+            (Part::Readers, before_writer),
+            (Part::Writer, after_writer),
+            (Part::Storage, after_storage),
+            (Part::Lock, nothing),
+        ]
+    );
+}
+
+/// The parts that are closed next would be missing to a task that still runs.
+#[tokio::test]
+async fn no_background_task_runs_any_more_when_they_have_ended() {
+    let held = Arc::new(());
+    let mut background = Background::default();
+    for _ in 0..10 {
+        let held = held.clone();
+        background.start(async move {
+            std::future::pending::<()>().await;
+            drop(held);
+        });
+    }
+    assert_eq!(Arc::strong_count(&held), 11);
+    background.end().await;
+    assert_eq!(Arc::strong_count(&held), 1);
 }
