@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::ClusterPatch;
+use muster_core::cluster_properties::Changes;
 use muster_core::model::{ClusterPhase, ClusterSpec, Record};
-use serde::Serialize;
+use muster_core::refusal::{ClusterProperty, Field};
+use serde_json::{Map, Value, json};
 
-use crate::{duration, lock, timestamp};
+use crate::compute::properties;
+use crate::{lock, spelling, timestamp};
 
 pub(super) fn text(record: &Record) -> String {
     match record {
@@ -51,53 +55,63 @@ pub(super) fn text(record: &Record) -> String {
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Compute<'a> {
-    location: &'a str,
-    provisioning_state: crate::compute::ProvisioningState,
-    vm_size: &'a str,
-    vm_priority: String,
-    min_node_count: u32,
-    max_node_count: u32,
-    node_idle_time_before_scale_down: String,
-    scale_up: &'a str,
-    description: Option<&'a str>,
-    tags: &'a BTreeMap<String, String>,
-    subnet: Option<&'a str>,
-    admin_user_name: Option<&'a str>,
-    system_assigned_identity: bool,
-    user_assigned_identities: Vec<&'a str>,
-}
-
-fn compute(phase: ClusterPhase, spec: &ClusterSpec) -> Compute<'_> {
-    let identity = spec.identity.as_ref();
-    Compute {
-        location: &spec.location,
-        provisioning_state: crate::compute::state_of(phase),
-        vm_size: &spec.vm_size,
-        vm_priority: format!("{:?}", spec.tier),
-        min_node_count: spec.scale.nodes_min,
-        max_node_count: spec.scale.nodes_max,
-        node_idle_time_before_scale_down: duration::format(spec.scale.idle_time),
-        scale_up: spec.scale.scale_up.as_str(),
-        description: spec.description.as_deref(),
-        tags: &spec.tags,
-        subnet: spec.subnet.as_deref(),
-        admin_user_name: spec.admin.as_ref().map(|admin| &*admin.user_name),
-        system_assigned_identity: identity.is_some_and(|identity| identity.system_assigned),
-        user_assigned_identities: identity
-            .map(|identity| identity.user_assigned.iter().map(String::as_str).collect())
-            .unwrap_or_default(),
+/// Every property that can change, and the others that people look for, without envelopes.
+fn compute(phase: ClusterPhase, spec: &ClusterSpec) -> Map<String, Value> {
+    let wanted = ClusterPatch::of(spec);
+    let mut shown = Map::new();
+    let state = crate::compute::state_of(phase);
+    shown.insert("provisioningState".to_owned(), json!(state));
+    for property in ClusterProperty::ALL {
+        let value = match property {
+            ClusterProperty::Subnet => json!(spec.subnet),
+            ClusterProperty::Admin => {
+                let name = spec.admin.as_ref().map(|admin| &*admin.user_name);
+                shown.insert(spelling::name(Field::AdminUserName).to_owned(), json!(name));
+                continue;
+            }
+            ClusterProperty::Identity => {
+                let identity = spec.identity.as_ref();
+                let is_system = identity.is_some_and(|identity| identity.system_assigned);
+                let assigned = identity.map(|identity| &identity.user_assigned);
+                shown.insert("systemAssignedIdentity".to_owned(), json!(is_system));
+                let assigned = json!(assigned.into_iter().flatten().collect::<Vec<_>>());
+                shown.insert("userAssignedIdentities".to_owned(), assigned);
+                continue;
+            }
+            ClusterProperty::ScaleUp => json!(spec.scale.scale_up.as_str()),
+            ClusterProperty::Location | ClusterProperty::VmSize | ClusterProperty::Tier => {
+                properties::write(*property, &wanted, None)
+            }
+            other if other.changes() == Changes::Always => {
+                properties::write(*property, &wanted, None)
+            }
+            _ => continue,
+        };
+        shown.insert(spelling::name((*property).into()).to_owned(), value);
     }
+    shown
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_core::cluster_properties::Changes;
     use muster_core::model::ComputeKind;
 
     use super::*;
+
+    #[test]
+    fn the_record_of_a_cluster_has_what_people_know() {
+        let spec = ClusterSpec::new(ComputeKind::Cluster, "eastus");
+        let record = Record::Compute { phase: ClusterPhase::Succeeded, spec: spec.into() };
+        let found: Value = serde_json::from_str(&text(&record)).unwrap();
+        let wanted = json!({
+            "location": "eastus", "provisioningState": "Succeeded", "vmSize": "STANDARD_DS3_V2",
+            "vmPriority": "Dedicated", "minNodeCount": 0, "maxNodeCount": 4,
+            "nodeIdleTimeBeforeScaleDown": "PT2M", "scaleUp": "immediate", "description": null,
+            "tags": {}, "subnet": null, "adminUserName": null, "systemAssignedIdentity": false,
+            "userAssignedIdentities": [],
+        });
+        assert_eq!(found, wanted);
+    }
 
     /// The log has the state before and after a change, so whatever can change must be in it.
     #[test]

@@ -82,7 +82,7 @@ pub(super) fn read(
 
 /// The value of a property in the body of a PUT; `null` if it is not given. `password` is the administrator's, in clear
 /// text.
-pub(super) fn write(
+pub(crate) fn write(
     property: ClusterProperty,
     patch: &ClusterPatch,
     password: Option<&str>,
