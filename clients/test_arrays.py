@@ -1,4 +1,4 @@
-"""Array jobs through azure-ai-ml and `muster`: tasks, limits, failures, cancel, logs and outputs."""
+"""Array jobs through azure-ai-ml and `muster`: tasks, limits, failures, cancel and outputs."""
 
 import json
 import uuid
@@ -11,19 +11,22 @@ def array(ml_client, environment, text, indices, **options):
     """Submits an array and returns its name."""
     name = f"array_{uuid.uuid4().hex[:8]}"
     properties = {"muster.array": indices}
-    return submit(
-        ml_client, environment, text, name=name, properties=properties, **options
-    ).name
+    return submit(ml_client, environment, text, name=name, properties=properties, **options).name
 
 
 def children(ml_client, name, **options):
     return {job.name: job.status for job in ml_client.jobs.list(parent_job_name=name, **options)}
 
 
-def test_an_array_runs_its_tasks_with_their_indices(ml_client, job_cluster, job_environment, tmp_path):
+def test_an_array_runs_its_tasks_with_their_indices(
+    ml_client, job_cluster, job_environment, tmp_path
+):
     from azure.ai.ml import Output
 
-    text = "echo task $MUSTER_ARRAY_INDEX of $MUSTER_ARRAY_COUNT; echo $MUSTER_ARRAY_INDEX > ${{outputs.out}}/x"
+    text = (
+        "echo task $MUSTER_ARRAY_INDEX of $MUSTER_ARRAY_COUNT; "
+        "echo $MUSTER_ARRAY_INDEX > ${{outputs.out}}/x"
+    )
     name = array(
         ml_client, job_environment, text, "0-6:2%2", outputs={"out": Output(type="uri_folder")}
     )
@@ -45,10 +48,7 @@ def test_an_array_runs_its_tasks_with_their_indices(ml_client, job_cluster, job_
     log = tmp_path / "task" / "artifacts" / "user_logs" / "std_log.txt"
     assert log.read_text().splitlines()[-1] == "task 4 of 4"
     ml_client.jobs.download(name, download_path=tmp_path / "all", output_name="out")
-    found = {
-        path.parent.name: path.read_text().strip()
-        for path in (tmp_path / "all").rglob("x")
-    }
+    found = {path.parent.name: path.read_text().strip() for path in (tmp_path / "all").rglob("x")}
     assert found == {index: index for index in "0246"}, "the outputs of all tasks, by index"
 
 
@@ -87,8 +87,15 @@ def test_an_array_on_the_command_line(muster, job_cluster):
 
     name = f"cli_{uuid.uuid4().hex[:8]}"
     create = [
-        "create", "--name", name, "--compute", JOB_CLUSTER, "--array", "1-3%2",
-        "--command", "echo $MUSTER_ARRAY_INDEX; exit $((MUSTER_ARRAY_INDEX == 2))",
+        "create",
+        "--name",
+        name,
+        "--compute",
+        JOB_CLUSTER,
+        "--array",
+        "1-3%2",
+        "--command",
+        "echo $MUSTER_ARRAY_INDEX; exit $((MUSTER_ARRAY_INDEX == 2))",
     ]
     done = job(*create, "--stream", check=False)
     assert done.returncode == 1 and "1 of its 3 tasks failed" in done.stderr
