@@ -2,7 +2,7 @@
 //! message in parts, so that it can use the names of its own flags and files.
 
 use muster_core::refusal::{Field, JobField, Part, Target, Words};
-use muster_core::why::{Listing, Remedy};
+use muster_core::why::{Listing, Reason, Remedy};
 use serde::{Deserialize, Serialize};
 
 use crate::compute::properties;
@@ -135,6 +135,11 @@ pub fn bare(path: &str) -> String {
     let parts = path.split('.').enumerate();
     let kept = parts.filter(|(index, part)| *part != "properties" || *index == last);
     kept.map(|(_, part)| part).collect::<Vec<_>>().join(".")
+}
+
+/// A reason, ending with the command that would remove it.
+pub fn reason(reason: &Reason) -> String {
+    format!("{reason}: {}", command(&reason.remedy()))
 }
 
 /// The command that carries out a remedy, ready to be pasted into a shell.

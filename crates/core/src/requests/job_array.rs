@@ -81,7 +81,8 @@ pub(super) fn beyond(new: u32, max: u32, of: &str) -> String {
     match new {
         1 => format!(", which is the maximum for {of}"),
         _ => format!(
-            ", and with {new} tasks of this array there would be more than {max}, the maximum for {of}"
+            ", and with {new} tasks of this array that may run at once there would be more than {max}, the maximum for \
+             {of}; let fewer of its tasks run at once, as with 0-99%8"
         ),
     }
 }

@@ -19,7 +19,7 @@ use super::{
     property,
 };
 use crate::path::workspace_id;
-use crate::{SystemData, duration, notes, timestamp};
+use crate::{SystemData, duration, notes, spelling, timestamp};
 
 /// What is known about a job when it is shown.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ pub struct Waits {
 impl Waits {
     /// `None` if there are no reasons.
     pub fn of(reasons: &[Reason]) -> Option<Waits> {
-        let words: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        let words: Vec<String> = reasons.iter().map(spelling::reason).collect();
         let mut codes: Vec<&str> = reasons.iter().map(Reason::code).collect();
         codes.dedup();
         let waits = Waits { words: words.join("\n"), codes: codes.join(",") };

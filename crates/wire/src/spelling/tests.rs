@@ -308,3 +308,11 @@ fn every_remedy_is_a_command() {
         assert!(command(&remedy).starts_with("muster "), "{remedy:?}");
     }
 }
+
+#[test]
+fn what_a_job_waits_for_ends_with_the_command_that_helps() {
+    let reason = Reason::MaximumTooLow { cluster: pool(), nodes_max: 0, needed: 1 };
+    let waits = crate::job::Waits::of(&[reason]).expect("there is a reason");
+    let command = "raise the maximum: muster compute update --name pool --max-instances 1";
+    assert!(waits.words.ends_with(command), "{}", waits.words);
+}

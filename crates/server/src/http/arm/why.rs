@@ -57,7 +57,7 @@ pub async fn compute(
 async fn store_note(call: &Call, reasons: &[Reason]) -> Result<Option<String>, Failed> {
     let is_told = reasons.iter().any(|reason| matches!(reason, Reason::Store(_)));
     let trouble = call.app.writer.store_trouble().await?.filter(|_| !is_told);
-    let note = |reason: Reason| format!("{reason}: {}", spelling::command(&reason.remedy()));
+    let note = |reason: Reason| spelling::reason(&reason);
     Ok(trouble.map(|trouble| note(Reason::Store(trouble))))
 }
 
