@@ -15,7 +15,13 @@ pub fn refusal(error: &ArmError) {
         assert!(target.len() < TARGET_BYTES_MAX, "a target of {} bytes", target.len());
         plain(target);
     }
-    let read: ErrorBody = muster_wire::from_json(error.to_json().as_bytes()).expect("our own JSON");
+    let sent = muster_wire::to_json(&error.sent_in_parts());
+    let read: ErrorBody = muster_wire::from_json(sent.as_bytes()).expect("our own JSON");
+    assert_eq!(read, *error.body);
+    let mut read: ErrorBody =
+        muster_wire::from_json(error.to_json().as_bytes()).expect("our own JSON");
+    assert_eq!(read.error.parts, [], "only clients that ask for parts get them");
+    read.error.parts.clone_from(&error.body.error.parts);
     assert_eq!(read, *error.body);
 }
 
