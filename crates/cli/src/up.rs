@@ -10,7 +10,8 @@ use muster_core::{ClusterNames, ErrorChain, Regions};
 use muster_sandbox::disk_space::DiskSpace;
 use muster_server::state_dir::StateDirError;
 use muster_server::{
-    Environments, Limits, RateLimits, Ready, Retention, ServeError, ServerConfig, Workspaces,
+    Environments, EventRetention, Limits, RateLimits, Ready, Retention, ServeError, ServerConfig,
+    Workspaces,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -202,6 +203,10 @@ fn server_config(
         retention: Retention {
             grace: seconds("blob-grace-seconds"),
             blocks: seconds("block-lifetime-seconds"),
+        },
+        events_kept: EventRetention {
+            age: Span::seconds(86_400 * config.number("event-days").expect("it has a default")),
+            entries: config.number("events-max").expect("it has a default"),
         },
         jobs_share: config.text("job-sandbox") == Some("shared"),
         // A single user may overcommit their own machine; a shared machine stays within its capacity.

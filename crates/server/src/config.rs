@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_core::model::DefaultLimits;
 use muster_core::time::Span;
 use muster_core::{ClusterNames, Regions};
-use muster_store::StoreError;
+use muster_store::{EventRetention, StoreError};
 
 use crate::environments::Environments;
 use crate::nodes::Isolation;
@@ -54,6 +54,7 @@ pub struct ServerConfig {
     /// The address of the object store for the bytes of blobs, if they are not stored locally.
     pub blob_store: Option<String>,
     pub retention: Retention,
+    pub events_kept: EventRetention,
     /// Whether jobs run in their node's sandbox instead of one of their own.
     pub jobs_share: bool,
     /// Whether this machine accepts more nodes than it has cores and memory for.

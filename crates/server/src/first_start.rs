@@ -57,7 +57,7 @@ fn absent(path: &Path) -> Option<&'static str> {
 fn trace(state_dir: &StateDir) -> Option<PathBuf> {
     let (database, storage) = (state_dir.database(), state_dir.storage());
     let is_used =
-        || SqliteReader::open(&database)?.events(Revision(0), 1).map(|found| !found.is_empty());
+        || SqliteReader::open(&database)?.event_range().map(|(_, last)| last > Revision(0));
     if absent(&database).is_some() && absent(&storage).is_none() {
         return Some(storage);
     }

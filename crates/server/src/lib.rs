@@ -52,3 +52,4 @@ pub use crate::reserve::FREE_BYTES_MIN;
 pub use crate::run::run;
 pub use crate::state_dir::Workspaces;
 pub use crate::storage::Retention;
+pub use muster_store::EventRetention;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use muster_core::model::{AssetKind, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
-use muster_store::{Revision, SqliteReader, SqliteStore, Store, StoreError};
+use muster_store::{EventRetention, Revision, SqliteReader, SqliteStore, Store, StoreError};
 
 use crate::failure::{Broken, Held};
 
@@ -94,6 +94,10 @@ impl Store for FaultyStore {
             }
             Some(CommitFault::Full) => Err(StoreError::Full { doing, path: "the store".into() }),
         }
+    }
+
+    fn limit_events(&mut self, kept: EventRetention) {
+        self.inner.limit_events(kept);
     }
 
     fn find_job(

@@ -6,6 +6,7 @@ mod arrays;
 mod assets;
 mod claims;
 mod commits;
+mod events;
 mod governance;
 mod hosts;
 mod job_life;
@@ -20,6 +21,7 @@ pub use arrays::*;
 pub use assets::*;
 pub use claims::*;
 pub use commits::*;
+pub use events::*;
 pub use governance::*;
 pub use hosts::*;
 pub use job_life::*;
@@ -58,6 +60,9 @@ macro_rules! conformance {
             time_and_sequence_only_grow,
             readers_see_whole_commits,
             old_operations_are_forgotten_a_few_at_a_time,
+            the_event_log_is_bounded_by_number,
+            the_event_log_is_bounded_by_age_and_has_no_gap,
+            a_shorter_log_changes_neither_rows_nor_the_world,
             jobs_are_found_by_any_spelling,
             jobs_are_listed_newest_first,
             job_metadata_reads_back_and_lists_follow_it,

@@ -89,6 +89,13 @@ pub enum StoreError {
     )]
     Clock { unix_ms: u64 },
 
+    /// What happened after this revision is only in the rows.
+    #[error(
+        "the event log begins after revision {floor}, and entries after revision {after} were requested; older entries \
+         were deleted: read the current state, and follow the log from revision {floor} or later"
+    )]
+    EventsPruned { after: u64, floor: u64 },
+
     #[error("{token:?} is not a page of this list; start from the first page")]
     BadPage { token: String },
 

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 pub use error::StoreError;
 use look_up::look_up;
 use muster_core::model::{AssetKind, WorkspaceKey};
-use muster_core::time::Wall;
+use muster_core::time::{Span, Wall};
 use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 pub use read::*;
 pub use sqlite::backup;
@@ -28,6 +28,15 @@ pub use sqlite::{
 /// The number of a change in the event log. It only grows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
+
+/// How much of the event log is kept. Rows and World do not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventRetention {
+    /// Older entries are deleted.
+    pub age: Span,
+    /// The number of entries; beyond it, the oldest are deleted. The last entry is always kept.
+    pub entries: u64,
+}
 
 /// The writer's side. Only one claimed handle can commit at a time: a later claim fences the earlier one.
 pub trait Store: Send {
@@ -45,6 +54,10 @@ pub trait Store: Send {
     ///
     /// A batch without changes writes nothing; it only checks whether the claim is still valid.
     fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError>;
+
+    /// From the next commit on, deletes entries of the event log that are older or more than this, a few with each
+    /// commit. Without this call, every entry is kept.
+    fn limit_events(&mut self, kept: EventRetention);
 
     /// A job with this name, live or finished, or a child of one. World has only the live ones.
     fn find_job(
@@ -91,6 +104,10 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn commit(&mut self, changes: &[Change], wall: Wall) -> Result<Revision, StoreError> {
         (**self).commit(changes, wall)
+    }
+
+    fn limit_events(&mut self, kept: EventRetention) {
+        (**self).limit_events(kept);
     }
 
     fn find_job(

@@ -330,6 +330,9 @@ pub trait Reader: Send {
         limit: usize,
     ) -> Result<Page<ContainerView>, StoreError>;
     fn verify_activity(&mut self) -> Result<ActivityChain, StoreError>;
-    /// Entries after `after`, oldest first.
+    /// Entries after `after`, oldest first. If some of them were deleted, this fails with
+    /// [`StoreError::EventsPruned`].
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError>;
+    /// The floor, after which the event log begins, and the revision of the last commit.
+    fn event_range(&mut self) -> Result<(Revision, Revision), StoreError>;
 }

@@ -9,6 +9,7 @@ mod children;
 mod datastores;
 mod deployments;
 mod doc;
+mod events;
 mod fault;
 mod jobs;
 mod ledger;
@@ -36,7 +37,7 @@ pub use reader::SqliteReader;
 use rusqlite::{Connection, TransactionBehavior};
 pub use storage::{SqliteStorage, SqliteStorageReader};
 
-use crate::{Revision, Store, StoreError};
+use crate::{EventRetention, Revision, Store, StoreError};
 
 /// What "committed" means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
     claimed: Option<u64>,
+    events_kept: Option<EventRetention>,
     checkpoints: Checkpoints,
 }
 
@@ -89,7 +91,13 @@ impl SqliteStore {
         let opened = open::writer(path, &schema::MAIN, durability, look)?;
         let open::Opened { mut connection, is_check_left } = opened;
         let checkpoints = Checkpoints::watch(&mut connection).doing("opening the store", path)?;
-        let store = SqliteStore { connection, path: path.to_owned(), claimed: None, checkpoints };
+        let store = SqliteStore {
+            connection,
+            path: path.to_owned(),
+            claimed: None,
+            events_kept: None,
+            checkpoints,
+        };
         Ok((store, is_check_left))
     }
 
@@ -123,10 +131,13 @@ impl SqliteStore {
         for change in changes {
             meta.last_revision += 1;
             meta.next_sequence = meta.next_sequence.max(change.highest_sequence() + 1);
-            write::event(&transaction, path, meta.last_revision, wall, change)?;
+            events::append(&transaction, path, meta.last_revision, wall, change)?;
             write::rows(&transaction, path, change)?;
         }
         write::prune_operations(&transaction, path, wall)?;
+        if let Some(kept) = self.events_kept {
+            events::prune(&transaction, path, kept, (meta.last_revision, wall), changes.len())?;
+        }
         meta.last_wall_us = meta.last_wall_us.max(wall.0);
         meta.write(&transaction, path)?;
         transaction.commit().doing("committing", path)?;
@@ -158,6 +169,10 @@ impl Store for SqliteStore {
             Err(_) => self.claimed = None,
         }
         result
+    }
+
+    fn limit_events(&mut self, kept: EventRetention) {
+        self.events_kept = Some(kept);
     }
 
     fn find_job(

@@ -16,6 +16,12 @@ const BLOB_GRACE_S_MIN: u64 = 60;
 const BLOCK_LIFETIME_S_MIN: u64 = 3_600;
 /// One year, which is practically unlimited.
 const BLOB_KEPT_S_MAX: u64 = 365 * 86_400;
+/// Ten years.
+const EVENT_DAYS_MAX: u64 = 3_650;
+/// Followers need some entries to resume from.
+const EVENTS_MIN: u64 = 1_000;
+/// About a terabyte.
+const EVENTS_MAX: u64 = 1_000_000_000;
 /// 2^20 GiB are one pebibyte.
 const JOB_DISK_GB_MAX: u64 = 1 << 20;
 /// One tebibyte.
@@ -292,6 +298,22 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Seconds { least: BLOCK_LIFETIME_S_MIN, most: BLOB_KEPT_S_MAX },
         what: "How long uploaded blocks are kept before they are committed.",
         default: Preset::Fixed("604800"),
+    },
+    Setting {
+        key: "event-days",
+        alias: None,
+        variable: "MUSTER_EVENT_DAYS",
+        kind: Kind::Count { least: 1, most: EVENT_DAYS_MAX },
+        what: "How many days the entries of the event log are kept, which clients follow.",
+        default: Preset::Fixed("7"),
+    },
+    Setting {
+        key: "events-max",
+        alias: None,
+        variable: "MUSTER_EVENTS_MAX",
+        kind: Kind::Count { least: EVENTS_MIN, most: EVENTS_MAX },
+        what: "Maximum number of entries of the event log. The oldest are deleted first.",
+        default: Preset::Fixed("1000000"),
     },
     Setting {
         key: "queued-jobs-per-user",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use muster_core::time::Span;
 use muster_core::{Regions, lease};
+use muster_store::EventRetention;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -78,6 +79,7 @@ pub fn config(state_dir: &StateDir, limits: Limits) -> ServerConfig {
         },
         blob_store: None,
         retention: Retention { grace: hour, blocks: hour },
+        events_kept: EventRetention { age: Span::seconds(3_600), entries: 100 },
         jobs_share: false,
         over_commit: true,
         user_identity: true,

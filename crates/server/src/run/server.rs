@@ -306,12 +306,13 @@ impl Stores {
         let live = Arc::new(Live::new(secrets::random_number(), silence_max(config)));
         let (effects, effect_queue) = mpsc::unbounded_channel();
         let database = state_dir.database();
-        let (open_path, reserved) = (database.clone(), reserve.clone());
+        let (open_path, reserved, kept) = (database.clone(), reserve.clone(), config.events_kept);
         let open_store: writer::OpenStore = Box::new(move || {
             reserved.use_if_needed();
             let (mut store, is_check_left) =
                 SqliteStore::open_existing(&open_path, Durability::Disk)?;
             store.limit_log(reserved.log_bytes_max());
+            store.limit_events(kept);
             Ok((Box::new(store) as Box<dyn Store>, is_check_left))
         });
         let settings = Settings {

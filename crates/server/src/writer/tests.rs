@@ -8,7 +8,7 @@ use muster_core::ids::Epoch;
 use muster_core::model::{AssetKind, Caller, WorkspaceKey};
 use muster_core::time::Wall;
 use muster_core::{Change, ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, WorldRows};
-use muster_store::{Durability, Revision, SqliteStore};
+use muster_store::{Durability, EventRetention, Revision, SqliteStore};
 
 use super::lanes::Lane;
 use super::*;
@@ -105,6 +105,10 @@ impl Store for OnDisk {
             true => Err(StoreError::Io { doing: "fsync", source: std::io::Error::other("?") }),
             false => Ok(revision),
         }
+    }
+
+    fn limit_events(&mut self, kept: EventRetention) {
+        self.inner.limit_events(kept);
     }
 
     fn find_job(

@@ -12,9 +12,12 @@ use rusqlite::{Connection, Row, Transaction};
 
 use super::doc;
 use super::fault::Doing;
+use super::meta::Meta;
 use super::schema;
 use super::trees;
-use super::{activity, assets, children, datastores, deployments, jobs, ledger, members, open};
+use super::{
+    activity, assets, children, datastores, deployments, events, jobs, ledger, members, open,
+};
 use crate::{
     ActivityChain, ActivityEntry, ActivityQuery, Archived, AssetQuery, ClusterView, ContainerView,
     Event, JobQuery, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, ParentView,
@@ -519,15 +522,11 @@ impl Reader for SqliteReader {
 
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError> {
         let limit = limit.clamp(1, EVENTS_MAX);
-        let sql = "SELECT revision, wall_us, change FROM events \
-                   WHERE revision > ?1 ORDER BY revision LIMIT ?2";
-        let (path, doing) = (&self.path, "reading events");
-        doc::rows(&self.connection, path, sql, (doc::key(after.0), limit), |row| {
-            Ok(Event {
-                revision: Revision(row.get(0).doing(doing, path)?),
-                wall_us: row.get(1).doing(doing, path)?,
-                change: row.get(2).doing(doing, path)?,
-            })
-        })
+        events::after(&self.connection, &self.path, after, limit)
+    }
+
+    fn event_range(&mut self) -> Result<(Revision, Revision), StoreError> {
+        let floor = events::floor(&self.connection, &self.path)?;
+        Ok((floor, Revision(Meta::read(&self.connection, &self.path)?.last_revision)))
     }
 }

@@ -21,18 +21,6 @@ use crate::StoreError;
 /// How long a client can ask how an operation ended.
 const OPERATIONS_KEPT: Span = Span::seconds(24 * 3600);
 
-/// Appends to the event log.
-pub(super) fn event(
-    connection: &Connection,
-    path: &Path,
-    revision: u64,
-    wall: Wall,
-    change: &Change,
-) -> Result<(), StoreError> {
-    let sql = "INSERT INTO events (revision, wall_us, change) VALUES (?1, ?2, ?3)";
-    Writer { connection, path }.run(sql, (revision, wall.0, encode(change)))
-}
-
 /// Updates the rows as the change says.
 pub(super) fn rows(
     connection: &Connection,
@@ -120,8 +108,8 @@ pub(super) fn prune_operations(
 }
 
 pub(super) struct Writer<'c> {
-    connection: &'c Connection,
-    path: &'c Path,
+    pub(super) connection: &'c Connection,
+    pub(super) path: &'c Path,
 }
 
 impl Writer<'_> {
