@@ -84,6 +84,8 @@ OF_WORKSPACE = [
     ("POST", "/models/none/versions/1/startPendingUpload", None, RUN),
     ("GET", "/providers/Muster.Cost/ledger", None, READ),
     ("GET", "/providers/Muster.Quota/usages", None, READ),
+    # A revision that does not exist yet: the response is an error instead of a stream without an end.
+    ("GET", "/providers/Muster.Events/events?since=999999999", None, READ),
     ("GET", "/providers/Muster.Why/jobs/none", None, READ),
     ("GET", "/providers/Muster.Jobs/jobs/none/attempts", None, READ),
     ("PUT", "/providers/Muster.Jobs/trees/none", None, RUN),
@@ -302,7 +304,7 @@ def test_every_endpoint_for_every_role(role, new_user, owner):
 
 def test_no_endpoint_is_missing_above():
     """The page lists every route: it is written from the table of routes."""
-    tested = {(method, OWN + path) for method, path, *_ in OF_WORKSPACE}
+    tested = {(method, OWN + path.split("?")[0]) for method, path, *_ in OF_WORKSPACE}
     tested |= {(method, path) for method, path, *_ in ABOVE}
     tested |= set(FOR_ALL) | set(ELSEWHERE)
     page = REPOSITORY / "docs/reference/arm.md"

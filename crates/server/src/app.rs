@@ -14,6 +14,7 @@ use crate::artifacts::JobLocks;
 use crate::artifacts::removal::Unremoved;
 use crate::blobs::{Blobs, KeyedLock};
 use crate::environments::Service;
+use crate::followers::Followers;
 use crate::guesses::Guesses;
 use crate::http::{Offer, Source, Tunnel};
 use crate::live::Live;
@@ -68,6 +69,8 @@ pub struct App {
     pub retention: Retention,
     pub refusals: Refusals,
     pub rates: Rates,
+    /// Those who follow the event log.
+    pub followers: Arc<Followers>,
     /// See [`Limits`](crate::Limits).
     pub connections_per_address: Option<usize>,
     /// The services of running jobs that users open.

@@ -15,6 +15,7 @@ mod config;
 mod ended;
 pub mod environments;
 mod first_start;
+mod followers;
 mod guesses;
 mod http;
 mod live;

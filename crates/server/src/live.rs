@@ -21,6 +21,8 @@ use crate::usage::{MeasuredNode, NodeLoad, Usages};
 
 pub struct Live {
     inner: Mutex<Inner>,
+    /// Counts commits, for those who follow the event log.
+    commits: watch::Sender<u64>,
     pub metrics: Metrics,
     roster: Arc<Roster>,
 }
@@ -83,7 +85,8 @@ impl Live {
     /// `run` is a number that no other run of this server has.
     pub fn new(run: u64, silence_max: Duration) -> Live {
         let roster = Arc::new(Roster::new(run, silence_max));
-        Live { inner: Mutex::default(), metrics: Metrics::default(), roster }
+        let commits = watch::Sender::new(0);
+        Live { inner: Mutex::default(), commits, metrics: Metrics::default(), roster }
     }
 
     /// The nodes that other hosts should have.
@@ -114,6 +117,12 @@ impl Live {
         for news in inner.news.values() {
             news.send_modify(|count| *count += 1);
         }
+        self.commits.send_modify(|count| *count += 1);
+    }
+
+    /// Changes after every commit. Receivers read the event log themselves, so they never hold up the writer.
+    pub fn commits(&self) -> watch::Receiver<u64> {
+        self.commits.subscribe()
     }
 
     /// Applies the changes of a commit.
@@ -189,6 +198,7 @@ impl Live {
                 news.send_modify(|count| *count += 1);
             }
         }
+        self.commits.send_modify(|count| *count += 1);
     }
 
     /// Notifies of everything that happens to this node from now on.

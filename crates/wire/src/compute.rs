@@ -15,6 +15,7 @@ mod v1;
 
 pub use eviction::Eviction;
 pub use instance::{ComputeDocument, InstanceProperties, document};
+pub(crate) use nodes::state as node_state;
 pub(crate) use nodes::trouble;
 pub use nodes::{NodeFacts, NodeInfo, NodeList, NodeState, NodeUse, nodes};
 pub use request::{BODY_BYTES_MAX, parse_patch, parse_request, request_json};

@@ -19,6 +19,8 @@ pub mod code {
     pub const INVALID_PROPERTY_VALUE: &str = "InvalidPropertyValue";
     /// A property, or a value of one, that a later version will support.
     pub const NOT_SUPPORTED: &str = "NotSupported";
+    /// It was deleted, because it is old.
+    pub const GONE: &str = "Gone";
     /// A template that cannot be deployed as it is written.
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
     pub const AUTHENTICATION_FAILED: &str = "AuthenticationFailed";
@@ -287,6 +289,11 @@ impl ArmError {
         )
     }
 
+    /// 410: what was requested is no longer kept.
+    pub fn gone(target: &str, message: impl Into<String>) -> ArmError {
+        ArmError::new(410, code::GONE, message).at(target)
+    }
+
     /// 429: the client should retry in a moment.
     pub fn too_many(message: impl Into<String>) -> ArmError {
         ArmError::new(429, code::TOO_MANY_REQUESTS, message)
@@ -419,6 +426,7 @@ mod tests {
             (ArmError::not_found("name", "m"), 404, code::RESOURCE_NOT_FOUND),
             (ArmError::no_route("/nope"), 404, code::PATH_NOT_FOUND),
             (ArmError::method_not_allowed("PUT", "GET"), 405, code::METHOD_NOT_ALLOWED),
+            (ArmError::gone("since", "m"), 410, code::GONE),
             (ArmError::too_large(10), 413, code::REQUEST_TOO_LARGE),
             (ArmError::storage_full("m"), 507, code::STORAGE_FULL),
             (ArmError::unsupported_media_type("text/xml"), 415, code::UNSUPPORTED_MEDIA_TYPE),

@@ -8,6 +8,7 @@
 //! * [`routes`]: the table of routes; [`path`]: the path and the query of a request, normalised once, as a [`Route`];
 //! * [`error`]: errors in ARM's form;
 //! * [`compute`], [`job`], [`workspace`], [`operation`], [`quota`], [`vm_size`], [`cost`], [`why`]: the resources;
+//! * [`event`]: what happens in a workspace, for those who follow it;
 //! * [`post_mortem`]: what is recorded about nodes that failed or were lost;
 //! * [`environment`]: substitute environments, and how environments were built;
 //! * [`datastore`]: names for places that hold blobs;
@@ -34,6 +35,7 @@ pub mod diagnosis;
 pub mod duration;
 pub mod environment;
 pub mod error;
+pub mod event;
 pub mod host;
 pub mod job;
 mod json;

@@ -129,6 +129,10 @@ pub mod root {
             Ledger(workspace: Workspace) => {
                 "/{workspace}/providers/Muster.Cost/ledger", [Get], needs Read
             }
+            /// Muster: streams what happens in the workspace as server-sent events (`since`), see [events.md](events.md).
+            Events(workspace: Workspace) => {
+                "/{workspace}/providers/Muster.Events/events", [Get], needs Read
+            }
             /// Muster: returns how much of its limits the workspace has used: stored bytes by kind, and queued jobs.
             WorkspaceUsages(workspace: Workspace) => {
                 "/{workspace}/providers/Muster.Quota/usages", [Get], needs Read

@@ -9,6 +9,7 @@ mod build_context;
 mod cluster;
 mod datastore;
 mod deployment;
+mod events;
 mod first_use;
 mod governance;
 mod history;
@@ -71,6 +72,8 @@ struct Call {
     is_recorded: AtomicBool,
     /// The run that sends the request, if it comes from a job.
     run: Option<Run>,
+    /// The event after which a client resumes a stream.
+    last_event: Option<Box<str>>,
 }
 
 pub async fn handle(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
@@ -140,7 +143,19 @@ async fn answer(app: Arc<App>, request: HttpRequest) -> Result<Response, Failed>
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let dialect = Dialect::of(agent.unwrap_or_default());
         let is_recorded = AtomicBool::new(false);
-        let call = Call { app, caller, query, body, dialect, activity_request, is_recorded, run };
+        let last_event = parts.headers.get(events::LAST_EVENT_ID);
+        let last_event = last_event.and_then(|id| id.to_str().ok()).map(Box::from);
+        let call = Call {
+            app,
+            caller,
+            query,
+            body,
+            dialect,
+            activity_request,
+            is_recorded,
+            run,
+            last_event,
+        };
         let answer = answer_endpoint(&call, endpoint, content).await?;
         call.note_action().await;
         Ok(answer)
@@ -329,6 +344,7 @@ async fn answer_endpoint(
         Endpoint::Put(Put::Blob { workspace, digest }) => {
             tree::put_blob(&call.app, &workspace, &digest, content).await
         }
+        Endpoint::Get(Get::Events(key)) => events::follow(call, key).await,
         Endpoint::Get(Get::Ledger(key)) => workspace::ledger(call, key).await,
         Endpoint::Get(Get::WorkspaceUsages(key)) => quota::of_workspace(call, key).await,
         Endpoint::Get(Get::WhyJob { workspace, name }) => why::job(call, workspace, name).await,

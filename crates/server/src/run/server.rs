@@ -26,6 +26,7 @@ use crate::certificates::{self, CertificateSource};
 use crate::check::{self, Check};
 use crate::config::{Ready, ServeError, ServerConfig};
 use crate::environments::{self, Service};
+use crate::followers::{FollowerLimits, Followers};
 use crate::guesses::Guesses;
 use crate::http::{Listeners, Offer, Source, Tunnel};
 use crate::live::Live;
@@ -173,6 +174,7 @@ impl Server {
             logs,
             refusals: Refusals::default(),
             rates: Rates::new(config.limits.rates),
+            followers: Followers::new(FollowerLimits::default()),
             connections_per_address: config.limits.connections_per_address,
             services: Services::default(),
             offer: self.offer(),

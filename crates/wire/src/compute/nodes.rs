@@ -143,6 +143,11 @@ pub fn nodes(kind: ComputeKind, facts: &[NodeFacts<'_>], next_link: Option<Strin
     }
 }
 
+/// The state of a node; `None` if it is deleted.
+pub(crate) fn state(node: &Node) -> Option<NodeState> {
+    info(&NodeFacts { node, job: None, usage: None }).map(|info| info.node_state)
+}
+
 fn info(facts: &NodeFacts<'_>) -> Option<NodeInfo> {
     let node = facts.node;
     let (node_state, reason) = match &node.state {

@@ -115,6 +115,20 @@ pub enum ProvisioningState {
     Unknown,
 }
 
+impl ProvisioningState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ProvisioningState::Creating => "Creating",
+            ProvisioningState::Updating => "Updating",
+            ProvisioningState::Succeeded => "Succeeded",
+            ProvisioningState::Deleting => "Deleting",
+            ProvisioningState::Failed => "Failed",
+            ProvisioningState::Canceled => "Canceled",
+            ProvisioningState::Unknown => "Unknown",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AllocationState {
     Steady,

@@ -75,6 +75,7 @@ fn every_route_is_found_and_names_keep_their_case() {
             Route::History(HistoryRoute::RunDetails { workspace, run: name }),
         ),
         (at("/providers/Muster.Cost/ledger"), Route::Ledger(key())),
+        (at("/providers/Muster.Events/events"), Route::Events(key())),
         (at("/providers/Muster.Quota/usages"), Route::WorkspaceUsages(key())),
         (at("/datastores"), Route::Storage(StorageRoute::Datastores(key()))),
         (
@@ -334,6 +335,7 @@ proptest! {
             },
             Route::UpdateQuotas { subscription: subscription.into(), location: "eastus".into() },
             Route::Ledger(workspace.clone()),
+            Route::Events(workspace.clone()),
             Route::WorkspaceUsages(workspace),
         ] {
             let path = route.path().unwrap();
