@@ -84,7 +84,7 @@ OF_WORKSPACE = [
     ("POST", "/models/none/versions/1/startPendingUpload", None, RUN),
     ("GET", "/providers/Muster.Cost/ledger", None, READ),
     ("GET", "/providers/Muster.Quota/usages", None, READ),
-    # A revision that does not exist yet: the response is an error instead of a stream without an end.
+    # With a revision that does not exist yet, the response is an error, not an endless stream.
     ("GET", "/providers/Muster.Events/events?since=999999999", None, READ),
     ("GET", "/providers/Muster.Why/jobs/none", None, READ),
     ("GET", "/providers/Muster.Jobs/jobs/none/attempts", None, READ),

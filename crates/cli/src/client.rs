@@ -4,12 +4,14 @@
 //! server that the state directory names.
 
 mod blobs;
+mod events;
 #[cfg(test)]
 mod fake;
 mod files;
 mod pacing;
 
 pub use blobs::Container;
+pub use events::Changes;
 use pacing::Again;
 
 use std::cell::RefCell;

@@ -8,7 +8,7 @@ mod screen;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use self::screen::{Event, Screen};
 use super::price;
-use crate::client::Client;
+use crate::client::{Changes, Client};
 use crate::failure::{CliResult, printable};
 use crate::names::{self, MaybeName};
 use crate::operation::Patience;
@@ -30,6 +30,8 @@ use crate::values;
 
 /// The number of jobs to show: the newest ones, on one page.
 const JOBS_MAX: u32 = 200;
+/// Why a cluster has its size may change with time alone.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 const INTERVAL_DEFAULT: &str = "1";
 const HEADER: [&str; 13] = [
     "Name", "Nodes", "Run", "Idle", "Prep", "Leave", "Bad", "Queue", "Jobs", "USD/h", "USD",
@@ -113,12 +115,13 @@ pub async fn run(args: &Args) -> CliResult {
     let client = args.scope.connect().await?;
     let wanted = args.name.get();
     let watch = Watch { client: &client, workspace, wanted, prices: RefCell::default() };
+    let changes = client.changes(watch.workspace.clone()).await;
     // An unknown name is reported before the screen is taken over.
     let first = watch.look().await?;
     if args.print.is_for_people() && std::io::stdout().is_terminal() {
-        return on_screen(&watch, args, first).await;
+        return on_screen(&watch, args, first, changes).await;
     }
-    by_line(&watch, args, first).await
+    by_line(&watch, args, first, changes).await
 }
 
 struct Watch<'a> {
@@ -309,12 +312,18 @@ fn compute_of(job: &JobResource) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
 
-async fn on_screen(watch: &Watch<'_>, args: &Args, first: Moment) -> CliResult {
+async fn on_screen(
+    watch: &Watch<'_>,
+    args: &Args,
+    first: Moment,
+    mut changes: Changes<'_>,
+) -> CliResult {
     let mut screen = Screen::take()?;
     let mut moment = first;
     let mut patience = Patience::silent();
     let mut trouble = None;
     let mut looks = 1;
+    let mut looked_at = Instant::now();
     loop {
         screen.draw(&lines(&watch.workspace, &moment, trouble.as_deref(), width::size()));
         if args.count.is_some_and(|count| looks >= count) {
@@ -325,7 +334,15 @@ async fn on_screen(watch: &Watch<'_>, args: &Args, first: Moment) -> CliResult {
             Event::Resized => continue,
             Event::Time => {}
         }
-        looks = looks.saturating_add(1);
+        // Nodes cost something all the time; without them, only events change what is shown.
+        let is_quiet = args.count.is_none() && moment.looks.iter().all(|look| look.nodes == 0);
+        if is_quiet
+            && looked_at.elapsed() < LOOK_AT_LEAST_EVERY
+            && !changes.wait(|_| true, Duration::ZERO, Duration::ZERO).await
+        {
+            continue;
+        }
+        (looks, looked_at) = (looks.saturating_add(1), Instant::now());
         match watch.look().await {
             Ok(now) => {
                 (moment, trouble) = (now, None);
@@ -415,7 +432,12 @@ fn queue_lines(queue: &[Queued], columns: usize, rows: usize) -> Vec<String> {
     lines
 }
 
-async fn by_line(watch: &Watch<'_>, args: &Args, first: Moment) -> CliResult {
+async fn by_line(
+    watch: &Watch<'_>,
+    args: &Args,
+    first: Moment,
+    mut changes: Changes<'_>,
+) -> CliResult {
     let mut known: BTreeMap<String, Look> = BTreeMap::new();
     let mut moment = first;
     let mut patience = Patience::default();
@@ -437,8 +459,15 @@ async fn by_line(watch: &Watch<'_>, args: &Args, first: Moment) -> CliResult {
             return Ok(());
         }
         moment = loop {
+            let change = async {
+                tokio::time::sleep(args.interval).await;
+                // With a number of updates, each has its time, whether anything has changed or not.
+                if args.count.is_none() {
+                    changes.wait(|_| true, LOOK_AT_LEAST_EVERY, Duration::ZERO).await;
+                }
+            };
             tokio::select! {
-                () = tokio::time::sleep(args.interval) => {}
+                () = change => {}
                 _ = tokio::signal::ctrl_c() => return Ok(()),
             }
             match watch.look().await {

@@ -4,18 +4,23 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_core::model::WorkspaceKey;
+use muster_wire::event::{EventDocument, EventKind};
 use muster_wire::job::{JobStatus, RunDetails, property};
 use muster_wire::{HistoryRoute, Route};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 
 use super::{attempts, ended_badly};
-use crate::client::Client;
+use crate::client::{Changes, Client};
 use crate::failure::{CliResult, Failure, printable};
 use crate::operation::Patience;
 use crate::output;
 
-/// Short enough to feel live; each request is a small response from memory.
+/// Short enough to feel live; each request is a small response from memory. Logs are read this often, and without a
+/// stream of events also the status.
 const POLL: Duration = Duration::from_millis(200);
+/// The status is read this often even if no event announces a change: why a job waits may change with time alone.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 /// The log of a job with one process; if there are several, each has a log with its number.
 const LOG_NAME: &str = "user_logs/std_log.txt";
 
@@ -40,9 +45,13 @@ pub async fn follow(
         ..Log::default()
     });
     let mut stream = Stream { client, name, rank, log, last_line: String::new() };
-    let route = Route::History(HistoryRoute::RunDetails { workspace, run: name.into() });
+    let followed = async {
+        let mut changes = client.changes(workspace.clone()).await;
+        let route = Route::History(HistoryRoute::RunDetails { workspace, run: name.into() });
+        stream.follow(&route, &mut changes).await
+    };
     tokio::select! {
-        outcome = stream.follow(&route) => outcome,
+        outcome = followed => outcome,
         _ = interrupt.recv() => {
             output::say(&format!(
                 "stopped streaming; the job keeps running. To stream it again: muster job stream -n {name}; to cancel it: \
@@ -72,7 +81,7 @@ struct Log {
 }
 
 impl Stream<'_> {
-    async fn follow(&mut self, route: &Route) -> CliResult {
+    async fn follow(&mut self, route: &Route, changes: &mut Changes<'_>) -> CliResult {
         let mut patience = Patience::default();
         loop {
             match self.look(route).await {
@@ -81,10 +90,37 @@ impl Stream<'_> {
                     if details.status.is_terminal() {
                         return self.end(&details);
                     }
+                    let url = log_of(&details.log_files, self.rank);
+                    match self.wait(url, changes).await {
+                        Ok(()) => {}
+                        Err(failure) => patience.forgive(failure)?,
+                    }
                 }
-                Err(failure) => patience.forgive(failure)?,
+                Err(failure) => {
+                    patience.forgive(failure)?;
+                    tokio::time::sleep(POLL).await;
+                }
             }
-            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits until the status may have changed. Meanwhile the log is copied, which is not part of the events.
+    async fn wait(&mut self, log: Option<&str>, changes: &mut Changes<'_>) -> CliResult {
+        let until = Instant::now() + LOOK_AT_LEAST_EVERY;
+        let Some(url) = log else {
+            // Any change of a compute or of another job may be why this one waits.
+            changes.wait(|_| true, LOOK_AT_LEAST_EVERY, POLL).await;
+            return Ok(());
+        };
+        loop {
+            let name = self.name;
+            let is_own = |event: &EventDocument| {
+                event.kind == EventKind::Job && event.name.eq_ignore_ascii_case(name)
+            };
+            if changes.wait(is_own, POLL, POLL).await || Instant::now() >= until {
+                return Ok(());
+            }
+            self.copy(url).await?;
         }
     }
 
