@@ -9,6 +9,7 @@ pub mod controller;
 mod error;
 mod look_up;
 mod read;
+pub mod series;
 mod sqlite;
 pub mod storage;
 
