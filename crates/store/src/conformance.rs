@@ -12,6 +12,7 @@ mod hosts;
 mod job_life;
 mod ledger;
 mod listings;
+mod series;
 mod stage;
 mod storage;
 mod stories;
@@ -27,6 +28,7 @@ pub use hosts::*;
 pub use job_life::*;
 pub use ledger::*;
 pub use listings::*;
+pub use series::*;
 pub use stage::{Chance, Stage};
 pub use storage::*;
 pub use stories::*;
@@ -121,6 +123,23 @@ macro_rules! storage_conformance {
             every_batch_has_a_revision,
             the_time_of_the_last_write_to_a_container_is_known,
             a_folder_is_published_whole_or_not_at_all,
+        );
+    };
+}
+
+/// The same for time series.
+#[macro_export]
+macro_rules! series_conformance {
+    ($fresh:path) => {
+        $crate::conformance!($fresh:
+            samples_become_minutes_and_coarser_points,
+            a_gap_has_no_points_and_ends_the_interval_before_it,
+            a_minute_that_is_added_again_is_replaced,
+            points_are_kept_for_their_time,
+            nodes_have_series_of_their_own,
+            a_deleted_cluster_leaves_nothing,
+            only_so_many_nodes_are_recorded,
+            the_oldest_points_of_nodes_make_room,
         );
     };
 }

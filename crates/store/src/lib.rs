@@ -23,7 +23,8 @@ use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 pub use read::*;
 pub use sqlite::backup;
 pub use sqlite::{
-    Checker, Durability, SqliteReader, SqliteStorage, SqliteStorageReader, SqliteStore,
+    Checker, Durability, SqliteReader, SqliteSeries, SqliteSeriesReader, SqliteStorage,
+    SqliteStorageReader, SqliteStore,
 };
 
 /// The number of a change in the event log. It only grows.

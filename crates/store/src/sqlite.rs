@@ -19,6 +19,7 @@ mod meta;
 mod open;
 mod reader;
 mod schema;
+mod series;
 mod storage;
 mod trees;
 mod write;
@@ -35,6 +36,7 @@ use muster_core::time::Wall;
 use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 pub use reader::SqliteReader;
 use rusqlite::{Connection, TransactionBehavior};
+pub use series::{SqliteSeries, SqliteSeriesReader};
 pub use storage::{SqliteStorage, SqliteStorageReader};
 
 use crate::{EventRetention, Revision, Store, StoreError};

@@ -91,14 +91,17 @@ fn a_metric_that_does_not_change_takes_a_few_bytes() {
 fn intervals_are_filled_from_the_preferred_level_first() {
     let fine: Points = [(600, point(1, 1)), (660, point(3, 8)), (1_200, point(5, 5))].into();
     let coarse: Points = [(0, point(9, 9)), (600, point(2, 7))].into();
-    assert_eq!(
-        fill(std::slice::from_ref(&fine), 600),
-        [(600, point(2, 8)), (1_200, point(5, 5))].into()
-    );
-    let both = fill(&[coarse.clone(), fine.clone()], 600);
+    let filled = fill(std::slice::from_ref(&fine), &[], 600);
+    assert_eq!(filled, [(600, point(2, 8)), (1_200, point(5, 5))].into());
+    let both = fill(&[coarse.clone(), fine.clone()], &[], 600);
     assert_eq!(both, [(0, point(9, 9)), (600, point(2, 7)), (1_200, point(5, 5))].into());
-    let finest = fill(&[fine, coarse], 60);
+    // A gap in the fine points is not filled with a mean over much more than the gap.
+    let gap: Points = [(0, point(1, 1)), (120, point(1, 1))].into();
+    let hours: Points = [(60, point(4, 4))].into();
+    assert_eq!(fill(std::slice::from_ref(&gap), &[hours], 60), gap);
+    let finest = fill(&[fine], &[coarse], 60);
     assert_eq!(finest.keys().copied().collect::<Vec<_>>(), [0, 600, 660, 1_200]);
+    assert_eq!(finest[&600], point(1, 1));
 }
 
 #[test]

@@ -51,6 +51,11 @@ const STORAGE_STEPS: &[&str] = &[
     include_str!("migrations/storage_0002_names.sql"),
 ];
 
+/// The time series for charts: "MUST" in ASCII.
+pub(super) const SERIES: Schema<'static> = Schema { mark: 0x4d55_5354, steps: SERIES_STEPS };
+
+const SERIES_STEPS: &[&str] = &[include_str!("migrations/series_0001_first.sql")];
+
 /// What the header of a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {

@@ -2,5 +2,6 @@
 
 mod full;
 mod kill;
+mod series;
 mod sqlite;
 mod storage;
