@@ -10,8 +10,8 @@ use muster_core::{ClusterNames, ErrorChain, Regions};
 use muster_sandbox::disk_space::DiskSpace;
 use muster_server::state_dir::StateDirError;
 use muster_server::{
-    Environments, EventRetention, Limits, RateLimits, Ready, Retention, ServeError, ServerConfig,
-    Workspaces,
+    Environments, EventRetention, HistoryRetention, Limits, RateLimits, Ready, Retention,
+    ServeError, ServerConfig, Workspaces,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -207,6 +207,11 @@ fn server_config(
         events_kept: EventRetention {
             age: Span::seconds(86_400 * config.number("event-days").expect("it has a default")),
             entries: config.number("events-max").expect("it has a default"),
+        },
+        history: HistoryRetention {
+            kept_s: 86_400 * config.number("history-days").expect("it has a default"),
+            cluster_bytes_max: 1_000_000
+                * config.number("history-mb-per-compute").expect("it has a default"),
         },
         jobs_share: config.text("job-sandbox") == Some("shared"),
         // A single user may overcommit their own machine; a shared machine stays within its capacity.

@@ -23,6 +23,7 @@ use crate::post_mortems::PostMortems;
 use crate::rates::Rates;
 use crate::readers::Readers;
 use crate::refusals::Refusals;
+use crate::series::Series;
 use crate::services::Services;
 use crate::storage::{Retention, Storage};
 use crate::tokens::{Audiences, Keyring};
@@ -62,6 +63,7 @@ pub struct App {
     pub post_mortems: Arc<PostMortems>,
     pub environments: Arc<Service>,
     pub storage: Storage,
+    pub series: Series,
     pub turns: JobLocks,
     pub unremoved: Unremoved,
     /// Locks the workspaces whose usage is being computed.

@@ -48,7 +48,7 @@ pub use self::restore::{Checked, OnDamage, check, restore};
 use crate::blobs::BlobsLock;
 use crate::state_dir::StateDir;
 use crate::state_dir::names::{
-    BLOBS, CLOCK, CONFIG, DATABASE, ELSEWHERE, KEYS, LOGS, MODE, PKI, POST_MORTEMS, STORAGE,
+    BLOBS, CLOCK, CONFIG, DATABASE, ELSEWHERE, KEYS, LOGS, MODE, PKI, POST_MORTEMS, SERIES, STORAGE,
 };
 
 /// Increased when older versions can no longer read the format.
@@ -180,6 +180,7 @@ fn fill(
     files.take_folders(tell)?;
     files.take_single(tell)?;
     files.take_blobs(tell)?;
+    files.take_history(tell)?;
 
     tell(Step::Checking);
     copies::check_copies(&store, &storage)?;
@@ -273,6 +274,25 @@ impl Files<'_> {
                 let what = format!("it is a symbolic link to {}, which does not exist", link.to);
                 // The server treats such a file as absent, too.
                 self.damage.add(name, what);
+            }
+        }
+        Ok(())
+    }
+
+    /// The history of computes. One that cannot be copied is left out, because a server works without it.
+    fn take_history(&mut self, tell: &mut Tell<'_>) -> Result<(), BackupError> {
+        let (from, to, name) = (self.root.join(SERIES), self.state.join(SERIES), Path::new(SERIES));
+        if !from.exists() {
+            return Ok(());
+        }
+        match copies::copy_series(&from, &to, &mut |bytes| tell(Step::Bytes(bytes))) {
+            Ok(()) => {
+                self.list.push(read((self.state, Links::Refused), name, None, tell)?);
+                self.links.extend(link_at(self.root, name));
+            }
+            Err(why) => {
+                remove_if_there(&to)?;
+                self.damage.add(name, muster_core::ErrorChain(&why).to_string());
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use std::time::Duration;
 use muster_core::model::DefaultLimits;
 use muster_core::time::Span;
 use muster_core::{ClusterNames, Regions};
+use muster_store::series::Retention as HistoryRetention;
 use muster_store::{EventRetention, StoreError};
 
 use crate::environments::Environments;
@@ -55,6 +56,8 @@ pub struct ServerConfig {
     pub blob_store: Option<String>,
     pub retention: Retention,
     pub events_kept: EventRetention,
+    /// How much of the history of computes is kept.
+    pub history: HistoryRetention,
     /// Whether jobs run in their node's sandbox instead of one of their own.
     pub jobs_share: bool,
     /// Whether this machine accepts more nodes than it has cores and memory for.

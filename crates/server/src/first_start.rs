@@ -79,8 +79,9 @@ fn trace(state_dir: &StateDir) -> Option<PathBuf> {
     let found = found.or_else(|| first_in(&state_dir.logs(), |name| name.parse::<JobId>().is_ok()));
     // Uploads in progress do not count, and neither does their folder.
     let blobs = || first_in(&state_dir.blobs(), |name| name != INCOMING);
-    let connection = state_dir.connection_file();
-    found.or_else(blobs).or_else(|| connection.exists().then_some(connection))
+    let (connection, series) = (state_dir.connection_file(), state_dir.series());
+    let files = || [connection, series].into_iter().find(|path| path.exists());
+    found.or_else(blobs).or_else(files)
 }
 
 fn first_in(folder: &Path, is_trace: impl Fn(&str) -> bool) -> Option<PathBuf> {

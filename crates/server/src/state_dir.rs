@@ -15,6 +15,8 @@ pub mod names {
     pub const DATABASE: &str = "muster.db";
     /// The rows of the blob storage.
     pub const STORAGE: &str = "storage.db";
+    /// The history of computes.
+    pub const SERIES: &str = "series.db";
     pub const BLOBS: &str = "blobs";
     /// In the folder of blobs: uploads in progress.
     pub const INCOMING: &str = "incoming";
@@ -133,6 +135,10 @@ impl StateDir {
 
     pub fn storage(&self) -> PathBuf {
         self.root.join(names::STORAGE)
+    }
+
+    pub fn series(&self) -> PathBuf {
+        self.root.join(names::SERIES)
     }
 
     pub fn pki(&self) -> PathBuf {

@@ -29,6 +29,8 @@ pub struct MeasuredNode {
     pub name: Arc<str>,
     pub cluster: ClusterId,
     pub usage: Usage,
+    /// The cores that were recently busy, in thousandths.
+    pub millicores: Option<u64>,
     pub disk_size_bytes: Option<u64>,
     pub gpus: Vec<MeasuredGpu>,
     pub jobs: Vec<(Arc<str>, Usage)>,
@@ -88,7 +90,7 @@ impl Usages {
         job_on: impl Fn(Epoch, &str) -> Option<Arc<str>>,
     ) -> Vec<MeasuredNode> {
         let fresh = self.nodes.iter().filter(|(_, measured)| measured.is_fresh());
-        let shown = fresh.filter_map(|(name, Measured { usage, .. })| {
+        let shown = fresh.filter_map(|(name, Measured { usage, millicores, .. })| {
             let gpu = |gpu: &GpuUsage| {
                 let job = gpu.held_by.and_then(|epoch| job_on(epoch, name));
                 MeasuredGpu { usage: gpu.clone(), job }
@@ -106,6 +108,7 @@ impl Usages {
                 name: Arc::clone(name),
                 cluster: cluster_of(name)?,
                 usage: usage.node,
+                millicores: *millicores,
                 disk_size_bytes: usage.disk_size_bytes,
                 gpus: gpus.into_values().collect(),
                 jobs: jobs.into_iter().collect(),

@@ -316,6 +316,22 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Fixed("1000000"),
     },
     Setting {
+        key: "history-days",
+        alias: None,
+        variable: "MUSTER_HISTORY_DAYS",
+        kind: Kind::Count { least: 1, most: 3_650 },
+        what: "How many days of the history of computes are kept (`muster compute history`).",
+        default: Preset::Fixed("365"),
+    },
+    Setting {
+        key: "history-mb-per-compute",
+        alias: None,
+        variable: "MUSTER_HISTORY_MB_PER_COMPUTE",
+        kind: Kind::Count { least: 1, most: 1_000 },
+        what: "Maximum disk space for the history of one compute, in MB. The oldest values of its nodes are deleted first.",
+        default: Preset::Fixed("1"),
+    },
+    Setting {
         key: "queued-jobs-per-user",
         alias: None,
         variable: "MUSTER_QUEUED_JOBS_PER_USER",

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::BackupError;
 use super::list::{self, List};
-use crate::state_dir::names::{BLOBS, DATABASE, LOGS, POST_MORTEMS, STORAGE};
+use crate::state_dir::names::{BLOBS, DATABASE, LOGS, POST_MORTEMS, SERIES, STORAGE};
 
 /// How many blobs and jobs are named for each file.
 const OWNERS_MAX: usize = 10;
@@ -99,7 +99,8 @@ impl Damage {
 /// Whether an installation works without this file, so that only what depends on it is lost.
 pub fn can_be_left_out(path: &Path) -> bool {
     let is_in = |folder: &str| path.starts_with(folder) && path != Path::new(folder);
-    list::blob_of_path(path).is_some() || is_in(LOGS) || is_in(POST_MORTEMS)
+    let is_history = path == Path::new(SERIES);
+    is_history || list::blob_of_path(path).is_some() || is_in(LOGS) || is_in(POST_MORTEMS)
 }
 
 /// The job of a path `logs/JOB/…`.

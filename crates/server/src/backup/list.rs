@@ -9,7 +9,7 @@ use muster_core::model::BlobId;
 
 use super::error::{BackupError, damaged};
 use super::{FOLDERS, SINGLE};
-use crate::state_dir::names::{BLOBS, DATABASE, STORAGE};
+use crate::state_dir::names::{BLOBS, DATABASE, SERIES, STORAGE};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -39,7 +39,7 @@ fn is_ours(path: &Path) -> bool {
     let is_single = |name: &str| Path::new(name) == path;
     is_plain
         && (FOLDERS.iter().any(is_in)
-            || SINGLE.into_iter().chain([DATABASE, STORAGE]).any(is_single)
+            || SINGLE.into_iter().chain([DATABASE, STORAGE, SERIES]).any(is_single)
             || blob_of_path(path).is_some())
 }
 

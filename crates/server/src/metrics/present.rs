@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::World;
 use muster_core::ids::ClusterId;
-use muster_core::model::{Cluster, Host, HostState, JobPhase, Tier};
+use muster_core::model::{
+    Category, Cluster, Host, HostState, Job, JobPhase, Meter, Node, Part, Tier,
+};
 use muster_core::read_only::StoreTrouble;
 use muster_core::why;
+use muster_core::{ClusterIndex, World};
+use muster_store::series::Metric;
 
 use super::text::Text;
 
@@ -28,6 +31,7 @@ pub struct Labels {
     cluster: String,
 }
 
+#[derive(Default)]
 struct ClusterGauges {
     labels: Labels,
     tier: &'static str,
@@ -36,6 +40,8 @@ struct ClusterGauges {
     jobs: BTreeMap<&'static str, usize>,
     /// What holds back the first waiting job, and how many jobs wait.
     pending: Option<(&'static str, usize)>,
+    /// The current price of what nodes do, in micro-USD per hour.
+    cost: BTreeMap<Category, u64>,
 }
 
 struct Limit {
@@ -91,6 +97,20 @@ impl Present {
 
     pub fn labels(&self, cluster: ClusterId) -> Option<&Labels> {
         self.clusters.get(&cluster).map(|gauges| &gauges.labels)
+    }
+
+    pub fn clusters(&self) -> impl Iterator<Item = ClusterId> + '_ {
+        self.clusters.keys().copied()
+    }
+
+    /// The values of each cluster that its history has.
+    pub fn values(&self) -> impl Iterator<Item = (ClusterId, BTreeMap<Metric, u64>)> + '_ {
+        self.clusters.iter().map(|(cluster, gauges)| (*cluster, gauges.values()))
+    }
+
+    #[cfg(test)]
+    pub fn with_empty_cluster(cluster: ClusterId) -> Present {
+        Present { clusters: [(cluster, ClusterGauges::default())].into(), ..Present::default() }
     }
 
     pub fn write(&self, text: &mut Text) {
@@ -171,6 +191,47 @@ impl Present {
     }
 }
 
+impl ClusterGauges {
+    fn values(&self) -> BTreeMap<Metric, u64> {
+        let hundredths = |count: usize| count as u64 * 100;
+        let nodes = |wanted: &str| {
+            let found = self.nodes.iter().find(|(state, _)| *state == wanted);
+            hundredths(found.map_or(0, |(_, count)| *count))
+        };
+        let jobs = |status: &str| hundredths(self.jobs.get(status).copied().unwrap_or(0));
+        let mut values = BTreeMap::from([
+            (Metric::NodesStarting, nodes("starting")),
+            (Metric::NodesIdle, nodes("idle")),
+            (Metric::NodesBusy, nodes("busy")),
+            (Metric::NodesLeaving, nodes("leaving")),
+            (Metric::JobsQueued, jobs("Queued")),
+            (Metric::JobsRunning, jobs("Running")),
+        ]);
+        for category in Category::ALL {
+            let cost = self.cost.get(&category).copied().unwrap_or(0);
+            values.insert(Metric::Cost(category), cost);
+        }
+        values
+    }
+}
+
+/// The price of what the nodes of a cluster do at the moment, by category.
+fn cost(world: &World, index: &ClusterIndex) -> BTreeMap<Category, u64> {
+    let timed = index.pending.iter().chain(&index.idle).chain(&index.parked);
+    let nodes = timed.map(|(_, node)| node).chain(&index.leased).chain(&index.going);
+    let nodes = nodes.filter_map(|node| world.node(*node));
+    let spare = nodes.filter_map(|node: &Node| Some((node.meter?, node.price_micro_usd_per_hour)));
+    let attempts = index.active.iter().filter_map(|job| world.job(*job)).filter_map(Job::attempt);
+    let members = attempts.flat_map(|attempt| &attempt.members);
+    let held = members.filter_map(|member| Some((member.meter?, member.price_micro_usd_per_hour)));
+    let mut cost: BTreeMap<Category, u64> = BTreeMap::new();
+    for (Meter { category, part, .. }, price) in spare.chain(held) {
+        let price = u128::from(price) * u128::from(part.0) / u128::from(Part::WHOLE.0);
+        *cost.entry(category).or_default() += u64::try_from(price).unwrap_or(u64::MAX);
+    }
+    cost
+}
+
 const HOST_STATES: [&str; 5] = ["open", "silent", "cordoned", "draining", "removing"];
 
 /// A host that does not report is silent, whatever state it should be in.
@@ -201,10 +262,8 @@ fn gauges(world: &World, cluster: &Cluster) -> ClusterGauges {
         return ClusterGauges {
             labels,
             tier,
-            target: 0,
             nodes: [("starting", 0), ("idle", 0), ("busy", 0), ("leaving", 0)],
-            jobs: BTreeMap::new(),
-            pending: None,
+            ..ClusterGauges::default()
         };
     };
     let mut jobs = BTreeMap::from([("Queued", gauges.queue.len()), ("Running", 0)]);
@@ -224,6 +283,7 @@ fn gauges(world: &World, cluster: &Cluster) -> ClusterGauges {
             ("leaving", gauges.going.len()),
         ],
         jobs,
+        cost: cost(world, gauges),
         pending: reasons.first().map(|reason| (reason.code(), gauges.queue.len())),
     }
 }

@@ -149,6 +149,7 @@ mod tests {
             name: "n1".into(),
             cluster: ClusterId(1),
             usage: Usage { cpu_us: Some(1_500_000), ..Usage::default() },
+            millicores: None,
             disk_size_bytes: None,
             gpus: vec![
                 MeasuredGpu { usage: gpu(0, None), job: None },

@@ -80,6 +80,7 @@ pub fn config(state_dir: &StateDir, limits: Limits) -> ServerConfig {
         blob_store: None,
         retention: Retention { grace: hour, blocks: hour },
         events_kept: EventRetention { age: Span::seconds(3_600), entries: 100 },
+        history: Default::default(),
         jobs_share: false,
         over_commit: true,
         user_identity: true,

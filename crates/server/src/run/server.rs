@@ -37,6 +37,7 @@ use crate::readers::Readers;
 use crate::refusals::Refusals;
 use crate::reserve::ReserveFile;
 use crate::secured::{Secured, secure};
+use crate::series::{self, Series};
 use crate::services::Services;
 use crate::state_dir::{Connection, StateDir};
 use crate::storage::{self, Storage};
@@ -105,7 +106,8 @@ impl Server {
         (certificates, hangup): (CertificateSource, Option<Signal>),
         effect_queue: mpsc::UnboundedReceiver<Effect>,
     ) {
-        let Stores { live, writer, readers, storage, .. } = &self.stores;
+        let Stores { live, writer, readers, storage, series, .. } = &self.stores;
+        background.start(series::run_sampler(live.clone(), writer.clone(), series.clone()));
         let Nodes { provider, environments, post_mortems, .. } = &self.nodes;
         background.start(certificates::keep(certificates, hangup));
         let context = outbox::EffectContext {
@@ -166,6 +168,7 @@ impl Server {
             post_mortems: nodes.post_mortems.clone(),
             environments: nodes.environments.clone(),
             storage: stores.storage.clone(),
+            series: stores.series.clone(),
             turns: JobLocks::default(),
             unremoved: Unremoved::noted_in(self.state_dir.logs()),
             usage_turns: KeyedLock::default(),
@@ -263,12 +266,18 @@ impl Server {
         closed: &mut impl FnMut(Part),
     ) -> Result<Result<(), StoreError>, ServeError> {
         let Stores { writer, writer_thread, readers, storage, storage_thread, .. } = self.stores;
+        let (series, series_thread) = (self.stores.series, self.stores.series_thread);
         let environments = self.nodes.environments;
         // Its threads end when the programs that they run are killed.
         let _ = tokio::task::spawn_blocking(move || environments.stop()).await;
         check.end().await;
         closed(Part::Work);
-        let _ = tokio::task::spawn_blocking(move || readers.end()).await;
+        let end = move || {
+            readers.end();
+            series.stop();
+            let _ = series_thread.join(); // Nothing that must not be lost is there.
+        };
+        let _ = tokio::task::spawn_blocking(end).await;
         closed(Part::Readers);
         writer.stop();
         let written = tokio::task::spawn_blocking(move || writer_thread.join()).await;
@@ -296,6 +305,8 @@ pub struct Stores {
     readers: Readers,
     pub storage: Storage,
     storage_thread: JoinHandle<()>,
+    series: Series,
+    series_thread: JoinHandle<()>,
 }
 
 impl Stores {
@@ -330,6 +341,7 @@ impl Stores {
         };
         // The storage is opened first, because the writer claims its own database and starts to work.
         let (storage, storage_thread) = Storage::open(state_dir.storage(), reserve.clone())?;
+        let (series, series_thread) = Series::start(state_dir.series(), config.history, reserve)?;
         let (writer, writer_thread) = writer::start(
             open_store,
             settings,
@@ -340,7 +352,17 @@ impl Stores {
         )?;
         let readers: Readers =
             Readers::new(database, |path| Ok(Box::new(SqliteReader::open(path)?)));
-        Ok((Stores { live, writer, writer_thread, readers, storage, storage_thread }, effect_queue))
+        let stores = Stores {
+            live,
+            writer,
+            writer_thread,
+            readers,
+            storage,
+            storage_thread,
+            series,
+            series_thread,
+        };
+        Ok((stores, effect_queue))
     }
 }
 

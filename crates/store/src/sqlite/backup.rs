@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::fault::Doing;
 use super::meta::{EPOCH_MAX, Meta};
-use super::schema::{MAIN, STORAGE, Schema};
+use super::schema::{MAIN, SERIES, STORAGE, Schema};
 use super::{Durability, SqliteStore, doc, open};
 use crate::{Revision, StoreError};
 
@@ -107,6 +107,12 @@ impl Moment {
         self.store.copy(store, tell)?;
         self.storage.copy(storage, tell)
     }
+}
+
+/// Copies the time series while they are written, and checks the copy.
+pub fn copy_series(from: &Path, to: &Path, tell: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+    Held::take(from, &SERIES)?.copy(to, tell)?;
+    check_thoroughly(&open::reader(to, &SERIES)?, to)
 }
 
 /// Checks the copies of a backup completely, and returns the revision that they contain.

@@ -168,9 +168,8 @@ impl Rows<'_> {
             self.open(open, subject, level, at_s)?.replace(level, at_s, &[]);
         }
         for ((at_s, metric), points) in points {
-            let point = Point::over(points).map(|point| (metric, point));
-            let block = self.open(open, subject, level, at_s)?;
-            for (metric, point) in point {
+            if let Some(point) = Point::over(points) {
+                let block = self.open(open, subject, level, at_s)?;
                 block.block.set(metric, slot(level, at_s), point);
             }
         }
