@@ -91,6 +91,7 @@ OF_WORKSPACE = [
     ("PUT", "/providers/Muster.Jobs/trees/none", None, RUN),
     ("PUT", "/providers/Muster.Jobs/blobs/none", None, RUN),
     ("GET", "/providers/Muster.Why/computes/none", None, READ),
+    ("GET", "/providers/Muster.History/computes/none", None, READ),
     ("GET", "/providers/Muster.Environments/substitutes", None, READ),
     ("GET", "/providers/Muster.Environments/substitutes/none", None, READ),
     ("GET", "/providers/Muster.Environments/environments/none/versions/1/buildLog", None, READ),

@@ -209,6 +209,7 @@ BAD_ADDRESSES = [
     ("GET", f"{LOCATION}/computeOperationsStatus/o1", 404, "o1"),
     ("GET", f"{WS}/providers/Muster.Why/jobs/no-such", 404, "no-such"),
     ("GET", f"{WS}/providers/Muster.Why/computes/no-such", 404, "no-such"),
+    ("GET", f"{WS}/providers/Muster.History/computes/no-such", 404, "no-such"),
     ("POST", f"{WS}/providers/Muster.Why/jobs/no-such", 405, "POST"),
     ("GET", f"{WS}/providers/Muster.Cost/ledger?by=colour", 400, "tag:KEY"),
     ("GET", f"{WS}/providers/Muster.Cost/ledger?since=yesterday", 400, "yesterday"),

@@ -11,6 +11,7 @@ pub fn listing(route: &Route) -> Option<(Route, &str)> {
         Route::Compute { workspace, name }
         | Route::ComputeNodes { workspace, name }
         | Route::PostMortems { workspace, compute: name }
+        | Route::ComputeHistory { workspace, name }
         | Route::WhyCompute { workspace, name } => Some((Route::Computes(workspace.clone()), name)),
         Route::Job { workspace, name }
         | Route::JobCancel { workspace, name }

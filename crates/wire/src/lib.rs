@@ -28,6 +28,7 @@ pub mod asset;
 pub mod blob;
 pub mod cloud;
 pub mod compute;
+pub mod compute_history;
 pub mod cost;
 pub mod datastore;
 pub mod deployment;

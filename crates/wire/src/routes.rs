@@ -145,6 +145,10 @@ pub mod root {
             WhyCompute { workspace: Workspace, name: Name } => {
                 "/{workspace}/providers/Muster.Why/computes/{name}", [Get], needs Read
             }
+            /// Muster: how a compute was used over time ([history](history.md)).
+            ComputeHistory { workspace: Workspace, name: Name } => {
+                "/{workspace}/providers/Muster.History/computes/{name}", [Get], needs Read
+            }
             /// Muster: checks whether a job with this body would be accepted. Returns 204, or the refusal that the submission
             /// would get. Changes nothing.
             JobCheck { workspace: Workspace, name: Name } => {

@@ -7,6 +7,7 @@ mod access;
 mod asset;
 mod build_context;
 mod cluster;
+mod compute_history;
 mod datastore;
 mod deployment;
 mod events;
@@ -345,6 +346,9 @@ async fn answer_endpoint(
             tree::put_blob(&call.app, &workspace, &digest, content).await
         }
         Endpoint::Get(Get::Events(key)) => events::follow(call, key).await,
+        Endpoint::Get(Get::ComputeHistory { workspace, name }) => {
+            compute_history::get(call, workspace, name).await
+        }
         Endpoint::Get(Get::Ledger(key)) => workspace::ledger(call, key).await,
         Endpoint::Get(Get::WorkspaceUsages(key)) => quota::of_workspace(call, key).await,
         Endpoint::Get(Get::WhyJob { workspace, name }) => why::job(call, workspace, name).await,

@@ -177,6 +177,10 @@ fn every_route_is_found_and_names_keep_their_case() {
             Route::WhyCompute { workspace: key(), name: "Cpu".into() },
         ),
         (
+            at("/providers/Muster.History/computes/Cpu"),
+            Route::ComputeHistory { workspace: key(), name: "Cpu".into() },
+        ),
+        (
             in_region("usages"),
             Route::Usages { subscription: "S".into(), location: "eastus".into() },
         ),
@@ -318,6 +322,7 @@ proptest! {
             Route::History(HistoryRoute::ResolvedData(workspace.clone())),
             Route::WhyJob { workspace: workspace.clone(), name: name.clone() },
             Route::WhyCompute { workspace: workspace.clone(), name: name.clone() },
+            Route::ComputeHistory { workspace: workspace.clone(), name: name.clone() },
             Route::JobAttempts { workspace: workspace.clone(), name: name.clone() },
             Route::JobCheck { workspace: workspace.clone(), name: name.clone() },
             Route::Tree { workspace: workspace.clone(), id: name.clone() },
