@@ -3,6 +3,7 @@
 mod delete;
 mod evict;
 pub mod file;
+mod history;
 mod post_mortem;
 mod price;
 mod put;
@@ -40,6 +41,7 @@ pub enum Command {
     ShowPostMortem(post_mortem::ShowArgs),
     ListSizes(region::SizesArgs),
     ListUsage(region::UsageArgs),
+    History(history::Args),
     Watch(watch::Args),
     Delete(delete::Args),
     Evict(evict::Args),
@@ -120,6 +122,7 @@ pub async fn run(command: Command) -> CliResult {
         Command::ShowPostMortem(args) => post_mortem::show(&args).await,
         Command::ListSizes(args) => region::sizes(&args).await,
         Command::ListUsage(args) => region::usage(&args).await,
+        Command::History(args) => history::run(&args).await,
         Command::Watch(args) => watch::run(&args).await,
         Command::Delete(args) => delete::run(&args).await,
         Command::Evict(args) => evict::run(&args).await,
