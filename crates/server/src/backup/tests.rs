@@ -315,3 +315,30 @@ fn a_mount_point_is_refused_before_anything_is_copied() {
         restore(&to, mounted, now, OnDamage::Refuse, &mut |_| panic!("nothing may start"));
     assert!(matches!(refused.unwrap_err(), BackupError::MountPoint { .. }));
 }
+
+/// A server works without it, so a damaged one does not prevent a backup.
+#[test]
+fn the_history_of_computes_is_copied_if_it_can_be_read() {
+    let (folder, state_dir) = site();
+    drop(muster_store::SqliteSeries::open(&state_dir.series(), Durability::None).unwrap());
+    let to = folder.path().join("backup");
+    let manifest = make(&state_dir, &to, "1.2.3", Verify::Everything, &mut |_| {}).unwrap();
+    assert!(manifest.damaged.is_empty() && names(&to.join(STATE)).contains(&SERIES.to_owned()));
+    let new = folder.path().join("new");
+    restore(&to, &new, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {}).unwrap();
+    muster_store::SqliteSeries::open(&new.join(SERIES), Durability::None).unwrap();
+
+    // A backup whose copy is damaged can be restored without it.
+    fs::write(to.join(STATE).join(SERIES), "damaged").unwrap();
+    let again = folder.path().join("again");
+    let refused = restore(&to, &again, SystemTime::UNIX_EPOCH, OnDamage::Refuse, &mut |_| {});
+    assert!(matches!(refused, Err(BackupError::Skippable { .. })), "{refused:?}");
+    restore(&to, &again, SystemTime::UNIX_EPOCH, OnDamage::Skip, &mut |_| {}).unwrap();
+    assert!(!again.join(SERIES).exists());
+
+    fs::write(state_dir.series(), "no database").unwrap();
+    let to = folder.path().join("other");
+    let manifest = make(&state_dir, &to, "1.2.3", Verify::Usual, &mut |_| {}).unwrap();
+    assert_eq!(manifest.damaged.len(), 1);
+    assert!(!names(&to.join(STATE)).contains(&SERIES.to_owned()));
+}
