@@ -49,7 +49,9 @@ pub fn samples(present: &Present, nodes: &[MeasuredNode], at_s: u64) -> Vec<Samp
             *of_cluster.entry(*metric).or_default() += value;
         }
         let subject = Subject { cluster: node.cluster, node: Some((&*node.name).into()) };
-        samples.push(Sample { subject, at_s, values });
+        if !values.is_empty() {
+            samples.push(Sample { subject, at_s, values });
+        }
     }
     samples.extend(clusters.into_iter().map(|(cluster, values)| Sample {
         subject: Subject { cluster, node: None },

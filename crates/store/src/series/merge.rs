@@ -3,9 +3,9 @@
 use super::{Point, Points};
 
 /// Points at intervals of `step_s`. `levels` are in order of preference: an interval without points in one level is
-/// filled from the next. Levels that are coarser than the query continue the series into the past, before the first
+/// filled from the next. `coarser` levels, each with its interval, continue the series into the past, before the first
 /// point of the others.
-pub fn fill(levels: &[Points], coarser: &[Points], step_s: u64) -> Points {
+pub fn fill(levels: &[Points], coarser: &[(u64, Points)], step_s: u64) -> Points {
     let mut filled = Points::new();
     for level in levels {
         let mut points = level.iter().peekable();
@@ -18,10 +18,12 @@ pub fn fill(levels: &[Points], coarser: &[Points], step_s: u64) -> Points {
             }
         }
     }
-    for level in coarser {
+    for (level_step_s, level) in coarser {
         let first = filled.keys().next().copied().unwrap_or(u64::MAX);
-        let before = level.range(..first);
-        filled.extend(before.map(|(at, point)| (*at - *at % step_s, *point)));
+        // An interval that the others cover in part is theirs.
+        let before = level.iter().take_while(|(at, _)| **at + level_step_s <= first);
+        let before: Vec<_> = before.map(|(at, point)| (*at - *at % step_s, *point)).collect();
+        filled.extend(before);
     }
     filled
 }

@@ -98,8 +98,13 @@ fn intervals_are_filled_from_the_preferred_level_first() {
     // A gap in the fine points is not filled with a mean over much more than the gap.
     let gap: Points = [(0, point(1, 1)), (120, point(1, 1))].into();
     let hours: Points = [(60, point(4, 4))].into();
-    assert_eq!(fill(std::slice::from_ref(&gap), &[hours], 60), gap);
-    let finest = fill(&[fine], &[coarse], 60);
+    assert_eq!(fill(std::slice::from_ref(&gap), &[(3_600, hours)], 60), gap);
+    // Nor is the first interval of the fine points preceded by a mean that includes it.
+    let minutes: Points = [(0, point(1, 1)), (60, point(2, 2))].into();
+    let begun: Points = [(70, point(5, 5))].into();
+    let both = fill(std::slice::from_ref(&begun), &[(60, minutes)], 10);
+    assert_eq!(both, [(0, point(1, 1)), (70, point(5, 5))].into());
+    let finest = fill(&[fine], &[(600, coarse)], 60);
     assert_eq!(finest.keys().copied().collect::<Vec<_>>(), [0, 600, 660, 1_200]);
     assert_eq!(finest[&600], point(1, 1));
 }

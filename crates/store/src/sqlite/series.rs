@@ -2,6 +2,7 @@
 
 mod trim;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -207,19 +208,20 @@ impl Rows<'_> {
         at_s: u64,
     ) -> Result<&'b mut OpenBlock, StoreError> {
         let start_s = level.block_of(at_s);
-        if !open.blocks.contains_key(&(level, start_s)) {
-            let found = block(self.connection, self.path, level, start_s, subject)?;
-            let (block, bytes) = match found {
-                // Points that cannot be read are replaced.
-                Some(bytes) => (
-                    Block::parse(&bytes, level.slots()).unwrap_or_default(),
-                    trim::row_bytes(bytes.len()),
-                ),
-                None => (Block::default(), 0),
-            };
-            open.blocks.insert((level, start_s), OpenBlock { block, bytes, is_changed: false });
-        }
-        Ok(open.blocks.get_mut(&(level, start_s)).expect("it was just inserted"))
+        let entry = match open.blocks.entry((level, start_s)) {
+            Entry::Occupied(entry) => return Ok(entry.into_mut()),
+            Entry::Vacant(entry) => entry,
+        };
+        let found = block(self.connection, self.path, level, start_s, subject)?;
+        let (block, bytes) = match found {
+            // Points that cannot be read are replaced.
+            Some(bytes) => (
+                Block::parse(&bytes, level.slots()).unwrap_or_default(),
+                trim::row_bytes(bytes.len()),
+            ),
+            None => (Block::default(), 0),
+        };
+        Ok(entry.insert(OpenBlock { block, bytes, is_changed: false }))
     }
 
     /// Returns the size of all blocks of the subject.
@@ -352,13 +354,15 @@ impl SeriesReader for SqliteSeriesReader {
         let own = levels.iter().rposition(|level| level.step_s <= query.step_s).unwrap_or(0);
         let read = |level: &Level| level_points(connection, path, &row, *level, query);
         let finer = levels[..=own].iter().rev().map(read).collect::<Result<Vec<_>, _>>()?;
+        let steps = levels[own + 1..].iter().map(|level| level.step_s);
         let coarser = levels[own + 1..].iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let mut series = BTreeMap::new();
         for metric in &query.metrics {
             let of = |levels: &[BTreeMap<Metric, Points>]| -> Vec<Points> {
                 levels.iter().map(|level| level.get(metric).cloned().unwrap_or_default()).collect()
             };
-            let points = fill(&of(&finer), &of(&coarser), query.step_s);
+            let coarser: Vec<_> = steps.clone().zip(of(&coarser)).collect();
+            let points = fill(&of(&finer), &coarser, query.step_s);
             if !points.is_empty() {
                 series.insert(*metric, points);
             }
