@@ -40,13 +40,20 @@ pub(super) fn prune(
     // A few at a time, as the work of a commit must not grow with what others left behind, but more than it appended,
     // so that a backlog shrinks.
     let limit = appended.saturating_mul(2).max(PRUNED_MIN);
-    let sql = "SELECT revision, wall_us FROM events ORDER BY revision LIMIT ?1";
-    let oldest: Vec<(u64, u64)> = doc::rows(connection, path, sql, (limit,), |row| {
-        let doing = "reading events";
-        Ok((row.get(0).doing(doing, path)?, row.get(1).doing(doing, path)?))
-    })?;
+    let oldest = |limit: usize| {
+        let sql = "SELECT revision, wall_us FROM events ORDER BY revision LIMIT ?1";
+        doc::rows(connection, path, sql, (limit,), |row| {
+            let doing = "reading events";
+            Ok((row.get(0).doing(doing, path)?, row.get(1).doing(doing, path)?))
+        })
+    };
     let is_old =
         |&&(revision, at): &&(u64, u64)| revision < last && (revision <= above || at < before);
+    // Most commits find nothing to delete, and need to look at one entry only.
+    if !oldest(1)?.iter().any(|first| is_old(&first)) {
+        return Ok(());
+    }
+    let oldest: Vec<(u64, u64)> = oldest(limit)?;
     match oldest.iter().take_while(is_old).last() {
         Some((revision, _)) => {
             Writer { connection, path }.run("DELETE FROM events WHERE revision <= ?1", (revision,))
