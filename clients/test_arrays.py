@@ -103,6 +103,12 @@ def test_an_array_on_the_command_line(muster, job_cluster):
     assert [task["name"] for task in tasks] == [f"{name}_{index}" for index in (1, 2, 3)]
     assert [task["status"] for task in tasks] == ["Completed", "Failed", "Completed"]
     assert job("logs", "--name", f"{name}_3").stdout == "3\n"
+    refused = job("logs", "--name", name, check=False)
+    assert f"muster job list --parent-job-name {name}" in refused.stderr
+    refused = job(
+        "create", "--name", f"{name}_2", "--compute", JOB_CLUSTER, "--command", "true", check=False
+    )
+    assert f"is a task of the job '{name}'; choose another name" in refused.stderr
     shown = json.loads(job("show", "--name", name, "-o", "json").stdout)
     assert shown["array"] == "1-3%2" and shown["children"]["failed"] == 1
     cost = []

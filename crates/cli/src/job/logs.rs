@@ -59,6 +59,14 @@ pub async fn run(args: &Args) -> CliResult {
     };
     let url = stream::log_of(&found.log_files, args.rank).ok_or_else(|| {
         let count = found.log_files.len();
+        if count == 0 {
+            let text =
+                format!("job {} consists of other jobs and has no log of its own", quoted(name));
+            let list =
+                format!("muster job list --parent-job-name {name}{}", args.target.scope.flags());
+            return Failure::not_found(text)
+                .hint(format!("print the log of one that this lists: {list}"));
+        }
         let text = format!("job {} has no process {}; it has {count}", quoted(name), args.rank);
         Failure::not_found(text).hint(format!("give --rank from 0 to {}", count.saturating_sub(1)))
     })?;

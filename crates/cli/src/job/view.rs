@@ -251,7 +251,8 @@ pub fn row(job: &Job) -> Vec<String> {
         job.status.as_str().to_owned(),
         or_dash(&job.experiment_name),
         compute.strip_prefix("azureml:").unwrap_or(compute).to_owned(),
-        job.kind.clone(),
+        // For Azure's clients it is a command job.
+        job.array.as_ref().map_or(job.kind.as_str(), |_| "array").to_owned(),
         or_dash(&job.created_on),
     ]
 }

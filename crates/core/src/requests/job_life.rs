@@ -23,7 +23,7 @@ pub(crate) fn edit(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
             let Some(known) = known(tx, home, &edit.name, edit.known.as_ref()) else {
                 return Err(missing(&edit.name, &edit.workspace));
             };
-            check_is_whole(&known.job, "change")?;
+            check_is_whole(&known.job, "change that job instead")?;
             let metadata = patched(known.metadata(), patch);
             put_metadata(tx, &known, metadata)?;
             Ok(Reply::Noted)
@@ -38,7 +38,7 @@ pub(super) fn put_again(
     request: &JobRequest,
     known: &KnownJob,
 ) -> InputResult {
-    check_is_whole(&known.job, "change")?;
+    check_is_whole(&known.job, "choose another name, or change that job instead")?;
     if known.job.spec != request.spec_hash && !known.spec.is_same_work(&request.spec) {
         return Err(another(request));
     }
@@ -113,11 +113,11 @@ fn put_metadata(
 }
 
 /// The children of a job are changed and deleted together with it.
-fn check_is_whole(job: &Job, verb: &str) -> Result<(), Refused> {
+fn check_is_whole(job: &Job, remedy: &str) -> Result<(), Refused> {
     let Some((parent, _)) = job.parent.and(parent_and_index(&job.name)) else { return Ok(()) };
     Err(Refused::conflict(
         "name",
-        format!("'{}' is a task of the job '{parent}'; {verb} that job instead", job.name),
+        format!("'{}' is a task of the job '{parent}'; {remedy}", job.name),
     ))
 }
 
@@ -132,7 +132,7 @@ fn delete(tx: &mut Transaction<'_>, edit: &JobEdit) -> InputResult {
         return Ok(Reply::NothingToDelete);
     };
     let job = known.job;
-    check_is_whole(&job, "delete")?;
+    check_is_whole(&job, "delete that job instead")?;
     if !job.phase().is_terminal() {
         return Err(Refused::conflict(
             "name",
