@@ -95,6 +95,12 @@ impl Stage {
 
 pub fn report(node: &str, attempts: Vec<AttemptReport>) -> Input {
     let floor = attempts.iter().map(|attempt| attempt.epoch).max().unwrap_or(Epoch(0));
-    let report = Report { boot_id: "boot".into(), address: "10.0.0.4".into(), floor, attempts };
+    let report = Report {
+        boot_id: "boot".into(),
+        address: "10.0.0.4".into(),
+        floor,
+        attempts,
+        waiting: Vec::new(),
+    };
     Input::Report { node: node.to_owned(), report }
 }

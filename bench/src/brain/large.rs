@@ -314,7 +314,13 @@ fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
     let floor = attempt.as_ref().map_or(Epoch(0), |(epoch, _)| *epoch);
     let attempts =
         attempt.map(|(epoch, phase)| AttemptReport::new(epoch, phase)).into_iter().collect();
-    let report = Report { boot_id: "boot".into(), address: "10.0.0.4".into(), floor, attempts };
+    let report = Report {
+        boot_id: "boot".into(),
+        address: "10.0.0.4".into(),
+        floor,
+        attempts,
+        waiting: Vec::new(),
+    };
     Input::Report { node: node.to_owned(), report }
 }
 

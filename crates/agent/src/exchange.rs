@@ -207,7 +207,8 @@ mod tests {
         let attempts =
             (1..).zip(phases).map(|(epoch, phase)| AttemptReport::new(Epoch(epoch), phase.clone()));
         let attempts = attempts.collect();
-        Report { boot_id: "boot".into(), address: "here".into(), floor: Epoch(9), attempts }
+        let (boot_id, address, waiting) = ("boot".into(), "here".into(), Vec::new());
+        Report { boot_id, address, floor: Epoch(9), attempts, waiting }
     }
 
     #[test]

@@ -189,6 +189,7 @@ mod tests {
             addresses: addresses.iter().map(|address| (*address).into()).collect(),
             evict: None,
             task: None,
+            followers: Vec::new(),
         }
     }
 

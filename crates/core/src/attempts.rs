@@ -4,32 +4,38 @@
 //! The job moves on (back to the queue, or to its end) only when every member is known to have ended, so two attempts
 //! of one job never run at once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::agent::master_port;
+use crate::agent::{Report, master_port};
 use crate::change::{Change, Effect, EffectKind, MemberChange};
 use crate::hosts::HostChange;
 use crate::ids::{EffectId, Epoch, JobId, NodeId};
 use crate::model::{
-    Attempt, AttemptOutcome, AttemptRecord, CancelReason, Category, Cluster, ClusterEvent, Exit,
-    Failure, HOST_ENVIRONMENTS_MAX, Host, Job, JobEvent, JobState, Lease, Member, MemberPhase,
-    Node, NodeEvent, NodeFailure, NodePhase, NodeState, OnEviction, Part, RecipeMark, Served,
-    Spans, TreeEnding, Trouble, Use, Verdict,
+    Attempt, AttemptOutcome, AttemptRecord, Batch, CancelReason, Category, Cluster, ClusterEvent,
+    Exit, Failure, HOST_ENVIRONMENTS_MAX, Host, Job, JobEvent, JobState, Lease, Member,
+    MemberPhase, Node, NodeEvent, NodeFailure, NodePhase, NodeState, OnEviction, Part, RecipeMark,
+    Served, Spans, TreeEnding, Trouble, Use, Verdict,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
 use crate::time::{Span, Wall};
 use crate::world::World;
-use crate::{failure, job_trees, meter};
+use crate::{batches, failure, job_trees, meter};
 
 /// Gives the job these nodes, or its share of each, all at once and under a new epoch.
 pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
-    let epoch = draw_epoch(tx, nodes[0]);
     let job = tx.world.live_job(job).expect("granted from the queue");
     let mut job = Arc::unwrap_or_clone(job);
+    let followers = batches::followers_of(tx.world, &job);
+    let epoch = draw_epochs(tx, nodes[0], followers);
+    let (principal, since) = (job.principal, tx.now.wall);
+    let batch =
+        (followers > 0).then_some(Batch { followers, principal, since, is_recalled: false });
     let mut members = Vec::with_capacity(nodes.len());
     for (rank, id) in (0..).zip(nodes) {
-        members.push(lease(tx, *id, Lease { job: job.id, epoch, rank, share: job.shape().share }));
+        let share = job.shape().share;
+        members.push(lease(tx, *id, Lease { job: job.id, epoch, rank, share, batch }));
     }
     let predicted = tx.world.prediction(job.cluster, job.principal);
     let charged = use_of(tx, &members, predicted, tx.now.wall);
@@ -52,15 +58,20 @@ pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
     tx.emit(Change::AccountChanged(account));
 }
 
-/// The next epoch whose port no other attempt uses on this node to gather its members.
-fn draw_epoch(tx: &mut Transaction<'_>, master: NodeId) -> Epoch {
+/// The next epoch, with those of the tasks that follow it, whose ports no other attempt uses on this node to gather its
+/// members.
+fn draw_epochs(tx: &mut Transaction<'_>, master: NodeId, followers: u32) -> Epoch {
     let masters = tx.world.node(master).map_or(&[][..], Node::leases).iter();
-    let taken: Vec<u16> =
-        masters.filter(|lease| lease.rank == 0).map(|lease| master_port(lease.epoch)).collect();
+    let epochs = masters
+        .filter(|lease| lease.rank == 0)
+        .flat_map(|lease| (lease.epoch.0..=lease.last_epoch().0).map(Epoch));
+    let taken: BTreeSet<u16> = epochs.map(master_port).collect();
     loop {
-        let epoch = Epoch(tx.world.draw());
-        if !taken.contains(&master_port(epoch)) {
-            return epoch;
+        let count = u64::from(followers) + 1;
+        let first = tx.world.draw_many(count);
+        let mut epochs = (first..first + count).map(Epoch);
+        if !epochs.any(|epoch| taken.contains(&master_port(epoch))) {
+            return Epoch(first);
         }
     }
 }
@@ -104,12 +115,22 @@ fn use_of(tx: &Transaction<'_>, members: &[Member], span: Span, at: Wall) -> Use
     Use::of(amount, at, tx.world.settings.fair_share_half_life)
 }
 
+/// What else is known about a member whose phase has changed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Told<'a> {
+    pub(crate) spans: Option<Spans>,
+    /// How long it had its place on the node, if it is part of a batch.
+    pub(crate) held: Option<Span>,
+    /// The report that says so.
+    pub(crate) report: Option<&'a Report>,
+}
+
 /// A node reported the phase of its member of the attempt.
 pub(crate) fn on_member(
     tx: &mut Transaction<'_>,
     lease: Lease,
     phase: MemberPhase,
-    spans: Option<Spans>,
+    told: &Told<'_>,
 ) {
     if is_news(tx.world, lease, &phase) {
         let attempt = tx.world.job(lease.job).and_then(Job::attempt).expect("it has news");
@@ -124,8 +145,13 @@ pub(crate) fn on_member(
             Some(node) => Some(Verdict::Evicted { node }),
             None => verdict_of(node, lease.rank, &phase),
         };
-        follow(tx, lease, phase, verdict, spans);
+        follow(tx, lease, phase, verdict, told);
     }
+}
+
+/// The same for a task that a node was given, which ended without a report of its own.
+pub(crate) fn follow_alone(tx: &mut Transaction<'_>, lease: Lease, phase: MemberPhase) {
+    follow(tx, lease, phase, None, &Told::default());
 }
 
 /// Whether a member has not been in this phase yet.
@@ -149,7 +175,7 @@ pub(crate) fn is_news(world: &World, lease: Lease, phase: &MemberPhase) -> bool 
     }
 }
 
-fn verdict_of(node: NodeId, rank: u32, phase: &MemberPhase) -> Option<Verdict> {
+pub(crate) fn verdict_of(node: NodeId, rank: u32, phase: &MemberPhase) -> Option<Verdict> {
     match phase {
         MemberPhase::Ordered | MemberPhase::Ready | MemberPhase::Running => None,
         // The server did not ask it to stop. The agent stopped it, because its lease was running out.
@@ -165,13 +191,13 @@ fn follow(
     lease: Lease,
     phase: MemberPhase,
     verdict: Option<Verdict>,
-    spans: Option<Spans>,
+    told: &Told<'_>,
 ) {
     let now = tx.now.wall;
     let job = tx.world.job(lease.job).expect("a leased node's job is live");
     let attempt = job.attempt().expect("a leased node's job has an attempt");
     let mut member = attempt.members[lease.rank as usize].clone();
-    member.spans = spans.or(member.spans);
+    member.spans = told.spans.or(member.spans);
     match phase {
         MemberPhase::Running => meter::switch_member(&mut member, Some(Category::Run), now),
         // An ended member still holds its part of the node until the whole attempt is over, so it is still billed.
@@ -210,7 +236,7 @@ fn follow(
     attempt.members[lease.rank as usize] = member;
     attempt.verdict = verdict_now;
     if is_over {
-        return end(tx, job);
+        return end(tx, job, told);
     }
     attempt.go = true;
     if !is_running {
@@ -242,7 +268,7 @@ fn note_environment(tx: &mut Transaction<'_>, node: NodeId, mark: RecipeMark) {
     tx.emit(Change::HostsChanged(HostChange::Host(Arc::new(host))));
 }
 
-fn attempt_mut(job: &mut Job) -> &mut Attempt {
+pub(crate) fn attempt_mut(job: &mut Job) -> &mut Attempt {
     match &mut job.state {
         JobState::Starting(attempt)
         | JobState::Running(attempt)
@@ -255,9 +281,27 @@ fn attempt_mut(job: &mut Job) -> &mut Attempt {
     }
 }
 
-/// Every member has ended: frees the nodes, posts the costs, and decides the job's next state.
-fn end(tx: &mut Transaction<'_>, mut job: Job) {
-    let at = tx.now.wall;
+/// Every member has ended: frees the nodes, or passes them on to the next task of a batch.
+fn end(tx: &mut Transaction<'_>, job: Job, told: &Told<'_>) {
+    let attempt = job.attempt().expect("it has just ended");
+    let epoch = attempt.epoch;
+    let nodes: Vec<NodeId> = attempt.members.iter().map(|member| member.node).collect();
+    let lease = tx.world.node(nodes[0]).and_then(|node| node.lease_of(epoch));
+    let is_first = |lease: &Lease| {
+        let node = tx.world.node(nodes[0]);
+        lease.batch.is_some() && node.is_some_and(|node| node.leases().contains(lease))
+    };
+    if let Some(lease) = lease.filter(is_first) {
+        return batches::pass_on(tx, nodes[0], lease, job, told);
+    }
+    for node in nodes {
+        release(tx, node, epoch);
+    }
+    conclude(tx, job, tx.now.wall);
+}
+
+/// Posts the costs of an attempt that ended at this time, and decides the job's next state.
+pub(crate) fn conclude(tx: &mut Transaction<'_>, mut job: Job, at: Wall) {
     let mut attempt = std::mem::replace(&mut job.state, JobState::Queued).into_attempt();
     let all_succeeded = attempt
         .members
@@ -273,11 +317,10 @@ fn end(tx: &mut Transaction<'_>, mut job: Job) {
     let served =
         Served { job: job.id, parent: job.parent, epoch: attempt.epoch, principal: job.principal };
     for member in &mut attempt.members {
-        release(tx, member.node, attempt.epoch);
         meter::switch_member(member, None, at);
         meter::post_spent(tx, member, job.cluster, outcome, served);
     }
-    settle_account(tx, &job, &attempt, outcome);
+    settle_account(tx, &job, &attempt, (outcome, at));
     let record = AttemptRecord {
         job: job.id,
         epoch: attempt.epoch,
@@ -329,12 +372,17 @@ fn end(tx: &mut Transaction<'_>, mut job: Job) {
             JobEvent::Canceled
         }
     };
-    tx.emit(Change::JobChanged { event, job: Arc::new(job) });
+    job_trees::put(tx, event, job);
 }
 
 /// Replaces the charge for the predicted use with one for the actual use, dated to the middle of the attempt.
-fn settle_account(tx: &mut Transaction<'_>, job: &Job, attempt: &Attempt, outcome: AttemptOutcome) {
-    let held = tx.now.wall - attempt.granted_at;
+fn settle_account(
+    tx: &mut Transaction<'_>,
+    job: &Job,
+    attempt: &Attempt,
+    (outcome, at): (AttemptOutcome, Wall),
+) {
+    let held = at - attempt.granted_at;
     let middle = attempt.granted_at + Span(held.0 / 2);
     let used = use_of(tx, &attempt.members, held, middle);
     let mut account = tx.world.account(job.cluster, job.principal);
@@ -350,11 +398,11 @@ fn settle_account(tx: &mut Transaction<'_>, job: &Job, attempt: &Attempt, outcom
     tx.emit(Change::AccountChanged(account));
 }
 
-/// Takes a node back from its job, unless the node was lost before the attempt was over.
-fn release(tx: &mut Transaction<'_>, node: NodeId, epoch: Epoch) {
-    let Some(node) = tx.world.node(node).filter(|node| node.lease_of(epoch).is_some()) else {
-        return;
-    };
+/// Takes a node back from its job, unless the node was lost before the attempt was over, or the job is a task whose turn
+/// never came.
+pub(crate) fn release(tx: &mut Transaction<'_>, node: NodeId, epoch: Epoch) {
+    let holds = |node: &&Node| node.leases().iter().any(|lease| lease.epoch == epoch);
+    let Some(node) = tx.world.node(node).filter(holds) else { return };
     let mut node = node.clone();
     let NodeState::Leased { leases } = &mut node.state else { unreachable!("it has a lease") };
     leases.retain(|lease| lease.epoch != epoch);
@@ -382,6 +430,8 @@ pub(crate) fn notice_eviction(tx: &mut Transaction<'_>, node: NodeId) {
     }
     let (id, leases) = (node.id, node.leases().to_vec());
     node.evict_at = Some(tx.now.wall + tx.world.settings.eviction_grace);
+    // No other task starts there.
+    node.state = NodeState::Leased { leases: batches::recalled(&leases, |_| true) };
     tx.emit(Change::NodeChanged { event: NodeEvent::EvictionNoticed, node: Arc::new(node) });
     for lease in leases {
         notice_attempt(tx, lease.job, id);
@@ -421,6 +471,7 @@ pub(crate) fn cancel(tx: &mut Transaction<'_>, mut job: Job, why: CancelReason) 
     if job_trees::is_void(tx.world, &job) {
         return;
     }
+    job = batches::cancel_given(tx, &job).unwrap_or(job);
     let event = match &mut job.state {
         JobState::Queued => {
             job.state = JobState::Canceled { at: tx.now.wall, why };
@@ -481,7 +532,9 @@ pub(crate) fn lose_node(tx: &mut Transaction<'_>, node: NodeId, why: Trouble) {
     }
     tx.emit(Change::NodeChanged { event, node: Arc::new(node) });
     for lease in leases {
-        follow(tx, lease, MemberPhase::Lost, Some(verdict.clone()), None);
+        let followers: Vec<Lease> = lease.followers().collect();
+        follow(tx, lease, MemberPhase::Lost, Some(verdict.clone()), &Told::default());
+        batches::end_canceled(tx, &followers, &MemberPhase::Lost);
     }
 }
 

@@ -196,7 +196,10 @@ impl Change {
             | Change::JobChanged { job, .. } => {
                 job.last_id().0.max(job.attempt().map_or(0, |attempt| attempt.epoch.0))
             }
-            Change::NodeChanged { node, .. } => node.id.0,
+            Change::NodeChanged { node, .. } => {
+                let epochs = node.leases().iter().map(|lease| lease.last_epoch().0);
+                epochs.chain([node.id.0]).max().unwrap_or_default()
+            }
             Change::OperationChanged(operation) => operation.id.0,
             Change::DeploymentChanged(deployment) => deployment.id.0,
             Change::EffectQueued(effect) => effect.id.0,

@@ -231,7 +231,12 @@ fn check_parent(world: &World, parent: &Job) -> Result<(), Broken> {
         let about = format!("{} is {:?}: {counts:?}", parent.name, parent.phase());
         return broken(Promise::TreesAreWhole, about);
     }
-    let at_once = tree.live().len() + tree.queued().len();
+    // A task that was canceled while it waited on a node has a record, but no place.
+    let has_place = |job: &JobId| {
+        let attempt = world.job(*job).and_then(Job::attempt);
+        attempt.is_none_or(|attempt| attempt.members.iter().any(|member| member.meter.is_some()))
+    };
+    let at_once = tree.live().iter().filter(|job| has_place(job)).count() + tree.queued().len();
     let limit = parent.array().and_then(|plan| plan.concurrency);
     if limit.is_some_and(|limit| at_once > limit as usize) {
         return broken(Promise::LimitsHold, format!("{} runs {at_once} at once", parent.name));

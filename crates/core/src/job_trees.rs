@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::attempts;
+use crate::batches;
 use crate::change::Change;
 use crate::ids::{Epoch, JobId};
 use crate::model::{
-    AttemptOutcome, AttemptRecord, CancelReason, Job, JobEvent, JobPhase, JobState, TreeEnding,
-    next_parent_state,
+    AttemptOutcome, AttemptRecord, Job, JobEvent, JobPhase, JobState, TreeEnding, next_parent_state,
 };
 use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
@@ -74,10 +74,7 @@ pub(crate) fn is_void(world: &World, job: &Job) -> bool {
 pub(crate) fn end(tx: &mut Transaction<'_>, parent: JobId, ending: &TreeEnding) {
     let Some(job) = tx.world.job(parent) else { return };
     let mut job = job.clone();
-    let why = match ending {
-        TreeEnding::Canceled(why) => why.clone(),
-        TreeEnding::TimedOut => CancelReason::ParentTimedOut,
-    };
+    let why = ending.reason_for_children();
     match &mut job.state {
         JobState::Queued => {
             job.state = JobState::Canceled { at: tx.now.wall, why };
@@ -88,6 +85,7 @@ pub(crate) fn end(tx: &mut Transaction<'_>, parent: JobId, ending: &TreeEnding) 
     }
     tx.emit(Change::JobChanged { event: JobEvent::CancelAsked, job: Arc::new(job) });
     let live = tx.world.tree(parent).map(|tree| tree.live().clone()).unwrap_or_default();
+    batches::recall_of(tx, live.iter().copied());
     for child in live {
         let Some(child) = tx.world.job(child).cloned() else { continue };
         if !is_planted(Bug::ChildNotCanceled) {

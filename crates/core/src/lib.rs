@@ -17,12 +17,13 @@
 //! 7. [`why`]: the reasons why a job waits, computed when they are asked for.
 //! 8. [`access`]: which user may do what. [`governance`]: what is locked. [`hosts`]: the hosts that nodes run on.
 //! 9. [`invariants`]: what must always hold. [`binding`]: how `${{inputs.x}}` is replaced in a command.
-//!    `job_trees`: jobs that consist of other jobs. [`read_only`]: what can still be answered while the store refuses writes.
+//!    `job_trees`: jobs that consist of other jobs. `batches`: short tasks that a node is given together. [`read_only`]: what can still be answered while the store refuses writes.
 
 pub mod access;
 mod activity;
 pub mod agent;
 mod attempts;
+mod batches;
 pub mod binding;
 pub mod catalogue;
 mod change;

@@ -64,6 +64,8 @@ pub enum Reason {
     Behind { cluster: ClusterName, jobs: u32, first: Box<str>, nodes_max: u32, needed: u32 },
     /// The array that the task belongs to has as many tasks running as it may.
     ArrayLimit { job: Box<str>, limit: u32, running: u32 },
+    /// A node has been given the task together with those before it, and will start it when they have ended.
+    NextOnNode { cluster: ClusterName, node: Box<str>, before: u32 },
     /// The cluster grows by prediction, and a node will be free before a new one could start.
     FreeSoon { cluster: ClusterName, at: Wall, up_at: Wall, needed: u32 },
     /// Nodes are starting.
@@ -126,6 +128,7 @@ impl Reason {
             Reason::Reserved { .. } => "Reserved",
             Reason::Behind { .. } => "Behind",
             Reason::ArrayLimit { .. } => "ArrayLimit",
+            Reason::NextOnNode { .. } => "NextOnNode",
             Reason::FreeSoon { .. } => "FreeSoon",
             Reason::NodesStarting { .. } => "NodesStarting",
             Reason::Starting { .. } => "Starting",
@@ -177,6 +180,7 @@ impl Reason {
             Reason::ArrayLimit { limit, running, .. } => {
                 nodes("tasks of the array at once", limit, &running.saturating_add(1))
             }
+            Reason::NextOnNode { before, .. } => nodes("tasks before it on its node", before, &0),
             Reason::FreeSoon { needed, .. } => nodes("free nodes", &0, needed),
             Reason::NodesStarting { free, needed, .. } => nodes("free nodes", free, needed),
             Reason::Starting { nodes: needed, .. } => nodes("nodes running it", &0, needed),
@@ -236,6 +240,7 @@ impl Reason {
             Reason::ArrayLimit { job, .. } => Remedy::ListTasks { job: job.clone() },
             Reason::FreeSoon { cluster, .. } => Remedy::GrowAtOnce { cluster: cluster.clone() },
             Reason::NodesStarting { cluster, .. }
+            | Reason::NextOnNode { cluster, .. }
             | Reason::Starting { cluster, .. }
             | Reason::Deleting { cluster, .. }
             | Reason::Serverless { cluster, .. }

@@ -38,9 +38,9 @@ use crate::ids::{
 };
 use crate::lease;
 use crate::model::{
-    Account, Cluster, ClusterPhase, DefaultLimits, Host, Job, JobPhase, JobState, JoinTokenRecord,
-    Lifecycle, Lock, Node, NodePhase, Principal, Quota, ResourceGroup, RoleAssignment, User,
-    Workspace,
+    Account, Cluster, ClusterPhase, DefaultLimits, Host, Job, JobEvent, JobPhase, JobState,
+    JoinTokenRecord, Lifecycle, Lock, Node, NodePhase, Principal, Quota, ResourceGroup,
+    RoleAssignment, User, Workspace,
 };
 use crate::planted::{Bug, is_planted};
 use crate::regions::Regions;
@@ -59,6 +59,8 @@ pub struct Settings {
     pub fair_share_half_life: Span,
     /// The predicted duration of a run for a user who has not run anything yet.
     pub prediction: Span,
+    /// How long the tasks of an array that a node is given at once may take together, as far as that can be predicted.
+    pub batch: Span,
     /// The predicted start time of a node while none has started yet.
     pub boot: Span,
     /// The time between the notice of an eviction and the end of the node.
@@ -91,6 +93,7 @@ impl Default for Settings {
             attempts_max: 5,
             fair_share_half_life: Span::seconds(24 * 3600),
             prediction: Span::seconds(3600),
+            batch: Span::seconds(2),
             boot: Span::seconds(180),
             eviction_grace: Span::seconds(30),
             over_commit: true,
@@ -262,7 +265,10 @@ impl World {
                 self.put_job(Arc::clone(job));
             }
             Change::ChildCreated { event, job } => {
-                expect_phase(JobPhase::INITIAL.on(*event), job.phase());
+                // A node may have been given it before, and have run it.
+                let is_given = *event != JobEvent::Granted && self.is_given(job.id);
+                let before = if is_given { JobPhase::Starting } else { JobPhase::INITIAL };
+                expect_phase(before.on(*event), job.phase());
                 self.admit_child(job);
                 self.put_job(Arc::clone(job));
             }
@@ -442,13 +448,15 @@ impl World {
             self.volatile.growth.reconsider_all(!self.is_boundless());
             return;
         }
-        match self.nodes.insert(id, Arc::clone(&node)) {
-            Some(old) => self.index.remove_node(&old),
+        let old = self.nodes.insert(id, Arc::clone(&node));
+        match &old {
+            Some(old) => self.index.remove_node(old),
             None => {
                 self.index.admit_node(&node);
                 self.volatile.touch_choosing();
             }
         }
+        self.give_followers(old.as_deref(), &node);
         let is_open = self.is_open(&node.host);
         self.index.insert_node(&node, is_open);
     }

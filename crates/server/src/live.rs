@@ -10,7 +10,7 @@ use muster_core::agent::NodeUsage;
 use muster_core::governance::Governance;
 use muster_core::hosts::Hosts;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, WorkspaceId};
-use muster_core::model::{HostName, Job, JobPhase, User};
+use muster_core::model::{HostName, Job, JobPhase, Lease, User};
 use muster_core::{Change, World};
 use muster_providers::joined::Roster;
 use muster_wire::host::Load;
@@ -37,6 +37,8 @@ struct Inner {
     nodes: BTreeMap<Arc<str>, ClusterId>,
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
+    /// The epochs of the tasks that a node was given and may start by itself.
+    given: BTreeMap<NodeId, Vec<Epoch>>,
     directory: Arc<Directory>,
     governance: Arc<Governance>,
     hosts: Arc<Hosts>,
@@ -101,6 +103,7 @@ impl Live {
         let mut inner = self.lock();
         inner.attempts.clear();
         inner.epoch_of.clear();
+        inner.given.clear();
         inner.nodes = world.nodes().map(|node| (node.name.clone(), node.cluster)).collect();
         let Inner { nodes, usages, .. } = &mut *inner;
         usages.retain(|node| nodes.contains_key(node));
@@ -113,6 +116,9 @@ impl Live {
         }
         for job in world.jobs() {
             inner.follow(world, job);
+        }
+        for node in world.nodes() {
+            inner.follow_given(world, node.id);
         }
         for news in inner.news.values() {
             news.send_modify(|count| *count += 1);
@@ -192,6 +198,9 @@ impl Live {
                 | Change::EffectQueued(_)
                 | Change::EffectSettled { .. } => {}
             }
+        }
+        for node in &touched {
+            inner.follow_given(world, *node);
         }
         for node in touched.into_iter().filter_map(|node| world.node(node)) {
             if let Some(news) = inner.news.get(&node.name) {
@@ -330,6 +339,35 @@ impl Inner {
             None => {
                 self.loads.remove(host);
             }
+        }
+    }
+
+    /// The attempts of tasks that a node was given ahead are live from then on: it may start them at any time.
+    fn follow_given(&mut self, world: &World, id: NodeId) {
+        let node = world.node(id);
+        let leases = node.into_iter().flat_map(|node| node.leases());
+        let followers: Vec<Lease> = leases.flat_map(|lease| lease.followers()).collect();
+        let epochs: Vec<Epoch> = followers.iter().map(|lease| lease.epoch).collect();
+        let before = match epochs.is_empty() {
+            true => self.given.remove(&id).unwrap_or_default(),
+            false => self.given.insert(id, epochs).unwrap_or_default(),
+        };
+        for epoch in before {
+            let is_own = |attempt: &LiveAttempt| self.epoch_of.get(&attempt.job) == Some(&epoch);
+            // One whose turn has come has a record.
+            if self.attempts.get(&epoch).is_some_and(|attempt| !is_own(attempt)) {
+                self.attempts.remove(&epoch);
+            }
+        }
+        let Some(node) = node else { return };
+        for lease in followers {
+            let Some(job) = world.live_job(lease.job).filter(|job| job.attempt().is_none()) else {
+                continue;
+            };
+            let (job_name, workspace) = (Arc::from(&*job.name), job.workspace);
+            let nodes = vec![node.name.clone()];
+            let live = LiveAttempt { job: job.id, job_name, workspace, nodes, is_ending: false };
+            self.attempts.insert(lease.epoch, live);
         }
     }
 

@@ -210,7 +210,9 @@ impl Agent {
                     }
                 }
                 Action::Start(assignment) => {
-                    promise(assignment.epoch > self.floor_said, || {
+                    let said = self.said.as_ref().map(|(report, _)| report);
+                    let was_waiting = said.is_some_and(|said| said.is_waiting(assignment.epoch));
+                    promise(assignment.epoch > self.floor_said || was_waiting, || {
                         format!(
                             "{} starts {}, although it reported that it never would",
                             self.node, assignment.epoch

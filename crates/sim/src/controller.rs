@@ -17,7 +17,7 @@ use muster_store::controller::{
 };
 use muster_store::{Reader, SqliteReader, Store, StoreError};
 
-use crate::clock::{ControllerClock, Moment};
+use crate::clock::{ControllerClock, Moment, minutes};
 use crate::failure::{Broken, Held, promise};
 use crate::hosts;
 use crate::store::{CommitFault, FaultyStore, replace_store, torn};
@@ -84,7 +84,12 @@ impl Controller {
     pub(crate) fn new(path: PathBuf, is_strict: bool) -> Controller {
         Controller {
             path,
-            settings: Settings { over_commit: !is_strict, ..Settings::default() },
+            // The tasks of simulated arrays take minutes, so batches may take long too.
+            settings: Settings {
+                over_commit: !is_strict,
+                batch: minutes(60),
+                ..Settings::default()
+            },
             catalogue: Arc::new(Catalogue::builtin()),
             clock: ControllerClock::default(),
             live: None,

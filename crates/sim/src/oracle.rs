@@ -150,7 +150,11 @@ impl Oracle {
             }
             Change::TreeSaved(saved) => self.jobs.on_saved(saved),
             Change::ClusterChanged { cluster, .. } => self.nodes.on_cluster(cluster),
-            Change::NodeChanged { event, node } => self.nodes.on_node(*event, node, wall),
+            Change::NodeChanged { event, node } => {
+                let processes = &mut self.processes;
+                self.jobs.on_node(node, |epoch, job| processes.granted(epoch, job))?;
+                self.nodes.on_node(*event, node, wall)
+            }
             Change::LedgerPosted(line) => self.nodes.on_ledger(line, wall),
             Change::PrincipalSeen(_)
             | Change::WorkspaceGone(_)

@@ -232,6 +232,7 @@ mod tests {
             addresses: Vec::new(),
             evict: None,
             task: None,
+            followers: Vec::new(),
         }
     }
 

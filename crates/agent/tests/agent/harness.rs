@@ -127,6 +127,7 @@ impl Harness {
                 addresses: Vec::new(),
                 evict: None,
                 task: None,
+                followers: Vec::new(),
             }];
         });
         epoch

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Assignment, AttemptPhase, AttemptReport, Desired, Report};
+use super::{Assignment, AttemptPhase, AttemptReport, Desired, EpochRange, Report};
 use crate::ids::Epoch;
 use crate::lease::{LEASE_MAX, share};
 use crate::model::{Exit, Spans};
@@ -95,9 +95,19 @@ pub enum Record {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Held {
-    Preparing { stop: Option<Stop>, start: Start },
-    Running { stop: Option<Stop>, timeout_at: Option<Elapsed> },
-    Ended { exit: Exit },
+    /// Part of a batch. It starts when the attempt before it has ended.
+    Waiting(Box<Assignment>),
+    Preparing {
+        stop: Option<Stop>,
+        start: Start,
+    },
+    Running {
+        stop: Option<Stop>,
+        timeout_at: Option<Elapsed>,
+    },
+    Ended {
+        exit: Exit,
+    },
 }
 
 /// What an attempt needs before it can start: it is prepared, and the server has confirmed that all members are.
@@ -132,6 +142,10 @@ pub struct Machine {
     held: BTreeMap<Epoch, Held>,
     /// Measurements of attempts that have ended. They are not journalled, because no decision depends on them.
     spans: BTreeMap<Epoch, Spans>,
+    /// For attempts that are part of a batch: since when each has its place, and for how long each had it. Not journalled
+    /// either.
+    since: BTreeMap<Epoch, Elapsed>,
+    held_for: BTreeMap<Epoch, Span>,
     lease_until: Elapsed,
     /// The newest report that was answered. Answers to older reports are ignored.
     answered: u64,
@@ -149,6 +163,8 @@ impl Machine {
             floor: Epoch(0),
             held: BTreeMap::new(),
             spans: BTreeMap::new(),
+            since: BTreeMap::new(),
+            held_for: BTreeMap::new(),
             lease_until: now,
             answered: 0,
             is_ending: false,
@@ -176,10 +192,9 @@ impl Machine {
     }
 
     pub fn report(&self) -> Report {
-        let attempts = self.held.iter().map(|(epoch, held)| AttemptReport {
-            epoch: *epoch,
-            spans: self.spans.get(epoch).copied(),
-            phase: match held {
+        let phases = self.held.iter().filter_map(|(epoch, held)| {
+            let phase = match held {
+                Held::Waiting(_) => return None,
                 Held::Preparing { start, .. } if start.is_ready => AttemptPhase::Ready,
                 Held::Preparing { .. } => AttemptPhase::Preparing,
                 Held::Running { stop: Some(stop), .. } if stop.why == StopReason::Evicted => {
@@ -187,14 +202,35 @@ impl Machine {
                 }
                 Held::Running { .. } => AttemptPhase::Running,
                 Held::Ended { exit } => AttemptPhase::Ended(exit.clone()),
-            },
+            };
+            Some((*epoch, phase))
+        });
+        let attempts = phases.map(|(epoch, phase)| AttemptReport {
+            epoch,
+            spans: self.spans.get(&epoch).copied(),
+            held: self.held_for.get(&epoch).copied(),
+            phase,
         });
         Report {
             boot_id: self.boot_id.clone(),
             address: self.address.clone(),
             floor: self.floor,
             attempts: attempts.collect(),
+            waiting: self.waiting(),
         }
+    }
+
+    /// The attempts that it has not begun, as ranges.
+    fn waiting(&self) -> Vec<EpochRange> {
+        let mut ranges: Vec<EpochRange> = Vec::new();
+        let waiting = self.held.iter().filter(|(_, held)| matches!(held, Held::Waiting(_)));
+        for (epoch, _) in waiting {
+            match ranges.last_mut() {
+                Some(range) if range.last.0 + 1 == epoch.0 => range.last = *epoch,
+                _ => ranges.push(EpochRange { first: *epoch, last: *epoch }),
+            }
+        }
+        ranges
     }
 
     /// The server answered the report with number `sequence`, which was sent at `sent_at`. The numbers increase.
@@ -214,13 +250,16 @@ impl Machine {
         self.leased = self.timing.under(desired.lease);
         self.is_ending |= desired.end;
         let mut actions = Vec::new();
+        if desired.end {
+            self.return_waiting();
+        }
         self.forget(&desired.acknowledged, &mut actions);
         let unwanted: Vec<Epoch> = self
             .held
             .keys()
             .filter(|epoch| **epoch < desired.as_of)
             .filter(|epoch| {
-                !desired.assignments.iter().any(|assignment| assignment.epoch == **epoch)
+                !desired.assignments.iter().any(|assignment| assignment.covers(**epoch))
             })
             .copied()
             .collect();
@@ -230,7 +269,7 @@ impl Machine {
         let may_start = !self.is_ending && !self.is_lease_over(now);
         if may_start {
             for assignment in &desired.assignments {
-                self.take_on(assignment, &mut actions);
+                self.take_on(assignment, now, &mut actions);
                 self.on_eviction_notice(assignment, now, &mut actions);
             }
         }
@@ -249,12 +288,13 @@ impl Machine {
             if let Some(Held::Ended { .. }) = self.held.get(epoch) {
                 self.held.remove(epoch);
                 self.spans.remove(epoch);
+                self.held_for.remove(epoch);
                 actions.push(Action::Journal(Record::Forgotten(*epoch)));
             }
         }
     }
 
-    fn take_on(&mut self, assignment: &Assignment, actions: &mut Vec<Action>) {
+    fn take_on(&mut self, assignment: &Assignment, now: Elapsed, actions: &mut Vec<Action>) {
         if let Some(held) = self.held.get_mut(&assignment.epoch) {
             if let Held::Preparing { stop: None, start } = held
                 && assignment.go
@@ -268,11 +308,40 @@ impl Machine {
         if assignment.epoch <= self.floor && !is_planted(Bug::FloorIgnored) {
             return;
         }
-        self.floor = assignment.epoch;
+        self.floor = assignment.last_epoch();
+        for follower in assignment.of_followers() {
+            self.held.insert(follower.epoch, Held::Waiting(Box::new(follower)));
+        }
+        if !assignment.followers.is_empty() {
+            self.since.insert(assignment.epoch, now);
+            // After a restart it must start none of them; then it does not have them any more.
+            actions.push(Action::Journal(Record::Floor(self.floor)));
+        }
+        self.begin(assignment.clone(), actions);
+    }
+
+    fn begin(&mut self, assignment: Assignment, actions: &mut Vec<Action>) {
         let start = Start { is_ready: false, go: assignment.go };
         self.held.insert(assignment.epoch, Held::Preparing { stop: None, start });
         actions.push(Action::Journal(Record::Took(assignment.epoch)));
-        actions.push(Action::Start(assignment.clone()));
+        actions.push(Action::Start(assignment));
+    }
+
+    /// An attempt has ended: the next one of its batch takes its place.
+    fn begin_next(&mut self, ended: Epoch, now: Elapsed, actions: &mut Vec<Action>) {
+        let Some(since) = self.since.remove(&ended) else { return };
+        self.held_for.insert(ended, now - since);
+        let next = Epoch(ended.0 + 1);
+        if let Some(Held::Waiting(assignment)) = self.held.get(&next) {
+            let assignment = (**assignment).clone();
+            self.since.insert(next, now);
+            self.begin(assignment, actions);
+        }
+    }
+
+    /// Returns every attempt that it has not begun.
+    fn return_waiting(&mut self) {
+        self.held.retain(|_, held| !matches!(held, Held::Waiting(_)));
     }
 
     /// A node of this attempt will be evicted: a running process is asked to end, and has longer than usual to do so.
@@ -337,7 +406,7 @@ impl Machine {
     pub fn on_exited(&mut self, epoch: Epoch, exit: Exit, now: Elapsed) -> Vec<Action> {
         let stop = match self.held.get(&epoch) {
             Some(Held::Preparing { stop, .. } | Held::Running { stop, .. }) => *stop,
-            Some(Held::Ended { .. }) | None => return Vec::new(),
+            Some(Held::Waiting(_) | Held::Ended { .. }) | None => return Vec::new(),
         };
         // A process that was asked to stop did not finish by itself, whatever its exit code is.
         let exit = match stop.map(|stop| stop.why) {
@@ -349,7 +418,12 @@ impl Machine {
             Some(StopReason::Evicted) => Exit::Evicted,
         };
         self.held.insert(epoch, Held::Ended { exit: exit.clone() });
-        let mut actions = vec![Action::Journal(Record::Ended { epoch, exit }), Action::Report];
+        let mut actions = vec![Action::Journal(Record::Ended { epoch, exit })];
+        if self.is_lease_over(now) {
+            self.return_waiting();
+        }
+        self.begin_next(epoch, now, &mut actions);
+        actions.push(Action::Report);
         self.end_if_done(now, &mut actions);
         actions
     }
@@ -357,6 +431,7 @@ impl Machine {
     /// The runtime wants the node to end: stops everything, then ends.
     pub fn on_leave(&mut self, now: Elapsed) -> Vec<Action> {
         self.is_ending = true;
+        self.return_waiting();
         let mut actions = Vec::new();
         let epochs: Vec<Epoch> = self.held.keys().copied().collect();
         for epoch in epochs {
@@ -369,6 +444,9 @@ impl Machine {
     /// Acts on every time limit that has been reached.
     pub fn on_tick(&mut self, now: Elapsed) -> Vec<Action> {
         let mut actions = Vec::new();
+        if self.is_lease_over(now) {
+            self.return_waiting();
+        }
         let epochs: Vec<Epoch> = self.held.keys().copied().collect();
         for epoch in epochs {
             if self.is_lease_over(now) {
@@ -397,7 +475,7 @@ impl Machine {
             Held::Running { stop: None, timeout_at } => {
                 Some(timeout_at.map_or(lease, |at| at.min(lease)))
             }
-            Held::Preparing { stop: None, .. } => Some(lease),
+            Held::Waiting(_) | Held::Preparing { stop: None, .. } => Some(lease),
             Held::Ended { .. } => None,
         });
         held.min().map_or(alone, |at| at.min(alone))
@@ -423,6 +501,11 @@ impl Machine {
 
     fn stop(&mut self, epoch: Epoch, why: StopReason, kill_at: Elapsed, actions: &mut Vec<Action>) {
         match self.held.get_mut(&epoch) {
+            // The server takes it back once it is missing in a report.
+            Some(Held::Waiting(_)) => {
+                self.held.remove(&epoch);
+                actions.push(Action::Report);
+            }
             Some(Held::Preparing { stop, .. } | Held::Running { stop, .. }) if stop.is_none() => {
                 *stop = Some(Stop { kill_at, why, killed: false });
                 actions.push(Action::Signal { epoch, signal: Signal::Terminate });
@@ -453,7 +536,7 @@ impl Machine {
         let is_alone = self.lease_until + self.leased.alone_max <= now;
         let runs = self.held.values().any(|held| match held {
             Held::Preparing { .. } | Held::Running { .. } => true,
-            Held::Ended { .. } => false,
+            Held::Waiting(_) | Held::Ended { .. } => false,
         });
         if (self.is_ending || is_alone) && !runs {
             self.is_ending = true;

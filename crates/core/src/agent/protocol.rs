@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Epoch;
-use crate::model::{Capacity, Exit, Spans, SpecHash};
+use crate::model::{Capacity, Exit, Spans, SpecHash, child_name};
 use crate::time::Span;
 
 /// The largest log of one rank of one attempt. A job that writes more keeps running, but neither the server nor the
@@ -11,6 +11,10 @@ use crate::time::Span;
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
 /// The most that a server accepts as the last part of a log that is already full.
 pub const LAST_LOG_BYTES_MAX: usize = 4 << 10;
+
+/// The largest log that is sent with a report, and the most bytes of logs in one report.
+pub const SHORT_LOG_BYTES_MAX: usize = 4 << 10;
+pub const REPORTED_LOGS_BYTES_MAX: usize = 256 << 10;
 
 /// Everything that an agent knows. It is sent at least every few seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +25,27 @@ pub struct Report {
     /// ended here and was forgotten; an assignment with a higher epoch has not arrived yet.
     pub floor: Epoch,
     pub attempts: Vec<AttemptReport>,
+    /// Attempts that it accepted as part of a batch, and has not begun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<EpochRange>,
+}
+
+/// Consecutive epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochRange {
+    pub first: Epoch,
+    pub last: Epoch,
+}
+
+impl Report {
+    /// What it says about an attempt that it holds and has begun.
+    pub fn attempt(&self, epoch: Epoch) -> Option<&AttemptReport> {
+        self.attempts.iter().find(|attempt| attempt.epoch == epoch)
+    }
+
+    pub fn is_waiting(&self, epoch: Epoch) -> bool {
+        self.waiting.iter().any(|range| (range.first..=range.last).contains(&epoch))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,11 +55,14 @@ pub struct AttemptReport {
     /// Reported together with the end of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spans: Option<Spans>,
+    /// How long an attempt that is part of a batch had its place on the node. Reported together with its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Span>,
 }
 
 impl AttemptReport {
     pub fn new(epoch: Epoch, phase: AttemptPhase) -> AttemptReport {
-        AttemptReport { epoch, phase, spans: None }
+        AttemptReport { epoch, phase, spans: None, held: None }
     }
 }
 
@@ -95,6 +123,38 @@ pub struct Assignment {
     /// Set if the job is a task of an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Box<ArrayTask>>,
+    /// The indices of the tasks of the same array that the node starts by itself in the same place, one after the other,
+    /// when this one has ended. Their epochs follow this one's without gaps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub followers: Vec<u32>,
+}
+
+impl Assignment {
+    /// The epoch of the last task that follows, or its own.
+    pub fn last_epoch(&self) -> Epoch {
+        Epoch(self.epoch.0 + self.followers.len() as u64)
+    }
+
+    pub fn covers(&self, epoch: Epoch) -> bool {
+        (self.epoch..=self.last_epoch()).contains(&epoch)
+    }
+
+    /// The assignments of the tasks that follow.
+    pub fn of_followers(&self) -> impl Iterator<Item = Assignment> {
+        let indices = self
+            .task
+            .iter()
+            .flat_map(|task| self.followers.iter().map(move |index| (task, *index)));
+        (1..).zip(indices).map(|(place, (task, index))| Assignment {
+            epoch: Epoch(self.epoch.0 + place),
+            job_name: child_name(&task.array, index),
+            attempt: 1,
+            task: Some(Box::new(ArrayTask { index, ..(**task).clone() })),
+            followers: Vec::new(),
+            evict: None,
+            ..self.clone()
+        })
+    }
 }
 
 /// Which task of which array a job is. Its command finds this in its environment.
@@ -134,7 +194,11 @@ impl Desired {
             assignment.evict.is_some() && held(assignment.epoch).is_some_and(runs)
         });
         let is_assigned =
-            |epoch: Epoch| self.assignments.iter().any(|assignment| assignment.epoch == epoch);
+            |epoch: Epoch| self.assignments.iter().any(|assignment| assignment.covers(epoch));
+        let must_return = report.waiting.iter().any(|range| {
+            let mut epochs = (range.first.0..=range.last.0).map(Epoch);
+            epochs.any(|epoch| epoch < self.as_of && !is_assigned(epoch))
+        });
         let must_stop = report.attempts.iter().any(|attempt| match attempt.phase {
             AttemptPhase::Preparing
             | AttemptPhase::Ready
@@ -148,6 +212,7 @@ impl Desired {
             || must_start
             || must_hear
             || must_stop
+            || must_return
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{grow, host, power, start};
 use crate::attempts;
+use crate::batches;
 use crate::change::Change;
 use crate::ids::{ClusterId, EffectId, JobId, NodeId};
 use crate::job_trees;
@@ -40,6 +41,7 @@ pub(super) fn decide(tx: &mut Transaction<'_>, id: ClusterId) -> Option<Wall> {
     loop {
         let before = tx.changes.len();
         start::start_jobs(tx, id);
+        batches::recall_due(tx, id);
         clear_closed_hosts(tx, id);
         hold_idle(tx, id);
         shrink(tx, id);
@@ -295,5 +297,6 @@ fn next_wake(tx: &Transaction<'_>, id: ClusterId) -> Option<Wall> {
     let boot = cluster_now.boot.unwrap_or(tx.world.settings.boot);
     let sooner = ends.find(|end| *end > now + boot).map(|end| Wall(end.0 - boot.0));
     let parked = index.parked.iter().filter_map(|(_, node)| parked_until(tx, id, *node)).min();
-    [retry, timeout, overrun, sooner, parked].into_iter().flatten().min()
+    let recall = batches::next_recall(tx.world, id);
+    [retry, timeout, overrun, sooner, parked, recall].into_iter().flatten().min()
 }

@@ -204,7 +204,7 @@ impl<'w> Coming<'w> {
                 match lease.share {
                     None => true,
                     Some(_) => freed.entry(node.id).or_default().add(
-                        lease,
+                        &lease,
                         node.room(),
                         shape,
                         node.leases(),

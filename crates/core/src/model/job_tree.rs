@@ -246,6 +246,16 @@ pub enum TreeEnding {
     TimedOut,
 }
 
+impl TreeEnding {
+    /// Why the children are canceled.
+    pub(crate) fn reason_for_children(&self) -> CancelReason {
+        match self {
+            TreeEnding::Canceled(why) => why.clone(),
+            TreeEnding::TimedOut => CancelReason::ParentTimedOut,
+        }
+    }
+}
+
 /// The next state of a parent, if its children require another one than it has. This alone decides how a parent begins
 /// and ends. `first_failed` is the first of the children that failed.
 pub fn next_parent_state(
@@ -350,8 +360,7 @@ impl Job {
     }
 
     pub fn child_name(&self, child: JobId) -> Option<Box<str>> {
-        let index = self.child_index(child)?;
-        Some(format!("{}_{index}", self.name).into())
+        Some(child_name(&self.name, self.child_index(child)?))
     }
 
     /// The child with this name, ignoring case.
@@ -386,6 +395,11 @@ impl Job {
             state: JobState::Queued,
         })
     }
+}
+
+/// The name of the child with this index.
+pub fn child_name(parent: &str, index: u32) -> Box<str> {
+    format!("{parent}_{index}").into()
 }
 
 /// The name of the parent and the index, if this could be the name of a child.

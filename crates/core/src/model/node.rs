@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Capacity, Category, HostName, Lifecycle, Part, Tier};
-use crate::ids::{ClusterId, Epoch, JobId, NodeId};
+use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId};
 use crate::time::Wall;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +67,57 @@ pub struct Lease {
     pub rank: u32,
     /// The share of the node that it holds; `None` is the whole node.
     pub share: Option<Capacity>,
+    /// The tasks that the node starts by itself after this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Batch>,
+}
+
+/// Tasks of one array that a node was given together with the one before them. It starts each of them, in the same place,
+/// when the one before has ended, without asking. Their job IDs and epochs follow those of the lease without gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// How many tasks follow. There is at least one.
+    pub followers: u32,
+    /// Whose tasks they are.
+    pub principal: PrincipalId,
+    /// When the task before them began.
+    pub since: Wall,
+    /// The node has to return those that it has not started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_recalled: bool,
+}
+
+impl Lease {
+    /// The leases of the tasks that follow in the same place, as they will be once it is their turn.
+    pub fn followers(self) -> impl Iterator<Item = Lease> {
+        std::iter::successors(self.next(), |lease| lease.next())
+    }
+
+    /// The lease of the next task in the same place.
+    pub fn next(self) -> Option<Lease> {
+        let batch = self.batch?;
+        let followers = batch.followers - 1;
+        Some(Lease {
+            job: JobId(self.job.0 + 1),
+            epoch: Epoch(self.epoch.0 + 1),
+            batch: (followers > 0).then_some(Batch { followers, ..batch }),
+            ..self
+        })
+    }
+
+    /// The epoch of the last task that follows, or its own.
+    pub fn last_epoch(&self) -> Epoch {
+        Epoch(self.epoch.0 + self.batch.map_or(0, |batch| u64::from(batch.followers)))
+    }
+
+    /// The same with at most this many tasks that follow.
+    pub fn cut(self, followers: u32) -> Lease {
+        let batch = self.batch.filter(|_| followers > 0);
+        Lease {
+            batch: batch.map(|batch| Batch { followers: batch.followers.min(followers), ..batch }),
+            ..self
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,8 +171,15 @@ impl Node {
         }
     }
 
-    pub fn lease_of(&self, epoch: Epoch) -> Option<&Lease> {
-        self.leases().iter().find(|lease| lease.epoch == epoch)
+    /// The lease of an attempt, also if it waits behind another in the same place.
+    pub fn lease_of(&self, epoch: Epoch) -> Option<Lease> {
+        let holds = |lease: &&Lease| (lease.epoch..=lease.last_epoch()).contains(&epoch);
+        let lease = *self.leases().iter().find(holds)?;
+        if lease.epoch == epoch {
+            Some(lease)
+        } else {
+            lease.followers().find(|lease| lease.epoch == epoch)
+        }
     }
 
     /// The capacity that is left for further jobs.
@@ -175,6 +233,8 @@ pub enum NodeEvent {
     PartReleased,
     /// The last job released it.
     Released,
+    /// The next task of a batch is in the place of the one before, or the node has returned tasks of a batch.
+    BatchChanged,
     Lost,
     BootTimedOut,
     /// Its jobs were notified, and have some time before it is evicted.
@@ -206,6 +266,7 @@ impl Lifecycle for NodePhase {
         NodeEvent::Granted,
         NodeEvent::PartReleased,
         NodeEvent::Released,
+        NodeEvent::BatchChanged,
         NodeEvent::Lost,
         NodeEvent::BootTimedOut,
         NodeEvent::EvictionNoticed,
@@ -252,6 +313,11 @@ impl Lifecycle for NodePhase {
             (
                 P::Requested | P::Booting | P::Idle | P::Unusable | P::Leaving | P::Gone,
                 E::Released,
+            ) => None,
+            (P::Leased, E::BatchChanged) => Some(P::Leased),
+            (
+                P::Requested | P::Booting | P::Idle | P::Unusable | P::Leaving | P::Gone,
+                E::BatchChanged,
             ) => None,
             (P::Idle | P::Leased, E::Lost) => Some(P::Unusable),
             (P::Requested | P::Booting | P::Unusable | P::Leaving | P::Gone, E::Lost) => None,

@@ -2,6 +2,7 @@
 
 use crate::agent::Report;
 use crate::attempts;
+use crate::batches;
 use crate::input::Reply;
 use crate::model::{Lease, NodePhase};
 use crate::observations::report::{desired_for, is_ended, is_given_up, reported};
@@ -29,7 +30,7 @@ pub fn renew_unchanged(world: &mut World, name: &str, report: &Report, now: Now)
         reported.is_some_and(|(phase, _)| attempts::is_news(world, *lease, &phase))
     };
     let has_ended = report.attempts.iter().any(|attempt| is_ended(&attempt.phase));
-    if has_ended || node.leases().iter().any(is_news) {
+    if has_ended || node.leases().iter().any(is_news) || batches::has_returned(node, report) {
         return None;
     }
     let (id, desired) = (node.id, desired_for(world, node.id));

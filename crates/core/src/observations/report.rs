@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::agent::{ArrayTask, Assignment, AttemptPhase, Desired, Report};
-use crate::attempts;
+use crate::attempts::{self, Told};
+use crate::batches;
 use crate::change::Change;
 use crate::ids::{Epoch, NodeId};
 use crate::input::{InputResult, Reply};
@@ -38,11 +39,7 @@ pub(crate) fn on_report(tx: &mut Transaction<'_>, name: &str, report: &Report) -
                 follow_attempt(tx, *lease, report);
             }
             // A node under eviction is deleted together with the end of its last job.
-            let is_here = tx
-                .world
-                .node(id)
-                .is_some_and(|node| matches!(node.phase(), NodePhase::Idle | NodePhase::Leased));
-            if is_here && leases.iter().all(|lease| ended.contains(&lease.epoch)) {
+            if tx.world.node(id).is_some_and(|node| batches::has_ended_all(node, report)) {
                 let is_given_up = tx.world.node(id).is_some_and(|node| is_given_up(tx.world, node));
                 let why = if is_given_up { Trouble::LeaseExpired } else { Trouble::Rebooted };
                 attempts::lose_node(tx, id, why);
@@ -51,11 +48,9 @@ pub(crate) fn on_report(tx: &mut Transaction<'_>, name: &str, report: &Report) -
         }
         NodePhase::Idle => tx.world.volatile.renew(id, tx.now.elapsed),
         NodePhase::Leased => {
-            let leases = node.leases().to_vec();
             tx.world.volatile.renew(id, tx.now.elapsed);
-            for lease in leases {
-                follow_attempt(tx, lease, report);
-            }
+            batches::take_back(tx, id, report);
+            follow_all(tx, id, report);
         }
         NodePhase::Unusable | NodePhase::Leaving | NodePhase::Gone => {
             return Ok(dismissed(tx.world, ended));
@@ -128,10 +123,26 @@ fn join(tx: &mut Transaction<'_>, mut node: Node, report: &Report) {
     }
 }
 
+/// Updates all attempts that were granted to this node to what it reports about them.
+fn follow_all(tx: &mut Transaction<'_>, id: NodeId, report: &Report) {
+    let leases = tx.world.node(id).map_or(&[][..], Node::leases).to_vec();
+    for lease in leases {
+        follow_attempt(tx, lease, report);
+        // The next task of a batch may have taken its place.
+        let node = tx.world.node(id);
+        let mut now = node.map_or(&[][..], Node::leases).iter();
+        let next = now.find(|now| now.epoch > lease.epoch && now.epoch <= lease.last_epoch());
+        if let Some(next) = next.copied() {
+            follow_attempt(tx, next, report);
+        }
+    }
+}
+
 /// Updates an attempt that was granted to this node to what the node reports about it.
 fn follow_attempt(tx: &mut Transaction<'_>, lease: Lease, report: &Report) {
     if let Some((phase, spans)) = reported(lease, report) {
-        attempts::on_member(tx, lease, phase, spans);
+        let held = report.attempt(lease.epoch).and_then(|attempt| attempt.held);
+        attempts::on_member(tx, lease, phase, &Told { spans, held, report: Some(report) });
     }
 }
 
@@ -149,7 +160,9 @@ pub(super) fn reported(lease: Lease, report: &Report) -> Option<(MemberPhase, Op
             Some((phase, attempt.spans))
         }
         // The node accepted this epoch once, or was told never to, and does not hold it: so nothing runs there.
-        None if report.floor >= lease.epoch => Some((MemberPhase::Exited(Exit::Stopped), None)),
+        None if report.floor >= lease.epoch && !report.is_waiting(lease.epoch) => {
+            Some((MemberPhase::Exited(Exit::Stopped), None))
+        }
         None => None,
     }
 }
@@ -163,8 +176,13 @@ pub fn desired_for(world: &World, node: NodeId) -> Desired {
     let mut floor = Epoch(0);
     for lease in leases {
         match order_for(world, lease) {
-            Some(assignment) => assignments.push(assignment),
-            None => floor = lease.epoch,
+            Some(assignment) => {
+                if lease.batch.is_some_and(|batch| batch.is_recalled) {
+                    floor = floor.max(lease.last_epoch());
+                }
+                assignments.push(assignment);
+            }
+            None => floor = floor.max(lease.last_epoch()),
         }
     }
     let end = node.is_none_or(|node| match node.phase() {
@@ -192,7 +210,16 @@ fn order_for(world: &World, lease: &Lease) -> Option<Assignment> {
         addresses: addresses(world, attempt, &member.phase),
         evict: attempt.notice.map(|_| world.settings.eviction_grace),
         task: task_of(world, job),
+        followers: followers_of(world, job, lease),
     })
+}
+
+/// The indices of the tasks that the node starts by itself after this one.
+fn followers_of(world: &World, job: &Job, lease: &Lease) -> Vec<u32> {
+    let parent = job.parent.and_then(|parent| world.job(parent));
+    let batch = lease.batch.filter(|batch| !batch.is_recalled);
+    let (Some(parent), Some(_)) = (parent, batch) else { return Vec::new() };
+    lease.followers().filter_map(|lease| parent.child_index(lease.job)).collect()
 }
 
 fn task_of(world: &World, job: &Job) -> Option<Box<ArrayTask>> {

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use super::instance::reword;
 use super::{QuotaLimit, Reason, hosts, serverless};
+use crate::batches;
 use crate::decide::{missing, nodes_with_room, reserve};
 use crate::ids::JobId;
 use crate::limits;
-use crate::model::{Cluster, Job, JobPhase, QuotaName, ScaleUp};
+use crate::model::{Cluster, Job, JobPhase, Lease, QuotaName, ScaleUp};
 use crate::time::Wall;
 use crate::world::{Ahead, ClusterIndex, World};
 
@@ -32,7 +33,7 @@ pub(super) fn why_for(world: &World, job: JobId, covers: Covers) -> Vec<Reason> 
     if job.is_parent() {
         return why_parent(world, &job, covers);
     }
-    if let Some(reason) = held_by_limit(world, &job) {
+    if let Some(reason) = held_by_limit(world, &job).or_else(|| next_on_node(world, &job)) {
         return vec![reason];
     }
     let (Some(cluster), Some(index)) =
@@ -89,6 +90,22 @@ fn held_by_limit(world: &World, job: &Job) -> Option<Reason> {
     let limit = parent.array()?.concurrency.filter(|_| tree.held().contains(job.id))?;
     let running = u32::try_from(tree.live().len()).unwrap_or(u32::MAX);
     Some(Reason::ArrayLimit { job: parent.name.clone(), limit, running })
+}
+
+/// The reason if a node was given a task of an array, and has others to finish first.
+fn next_on_node(world: &World, job: &Job) -> Option<Reason> {
+    if world.job(job.id).is_some() || !world.is_given(job.id) {
+        return None;
+    }
+    let (node, lease) = batches::holder_of(world, job)?;
+    let node = world.node(node)?;
+    let before = |other: &&Lease| other.epoch < lease.epoch && other.last_epoch() >= lease.epoch;
+    let first = node.leases().iter().find(before)?;
+    Some(Reason::NextOnNode {
+        cluster: world.cluster(job.cluster)?.name.clone(),
+        node: node.name.as_ref().into(),
+        before: u32::try_from(lease.epoch.0 - first.epoch.0).unwrap_or(u32::MAX),
+    })
 }
 
 /// The reason if nodes fail to start and the cluster needs some.

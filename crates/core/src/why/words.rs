@@ -33,6 +33,7 @@ impl fmt::Display for Reason {
             | Reason::Starting { .. }
             | Reason::Deleting { .. }
             | Reason::ArrayLimit { .. }
+            | Reason::NextOnNode { .. }
             | Reason::Serverless { .. } => "wait; to watch",
             Reason::NodesGoing { .. } => "wait, or raise the maximum",
             Reason::KeptByMinimum { .. } => "to delete them",
@@ -102,6 +103,13 @@ impl Reason {
             Reason::Behind { jobs: 1, first, .. } => write!(f, "job '{first}' is served first"),
             Reason::Behind { jobs, first, .. } => {
                 write!(f, "{} served first, starting with '{first}'", are(*jobs, "job"))
+            }
+            Reason::NextOnNode { node, before, .. } => {
+                let tasks = if *before == 1 { "task" } else { "tasks" };
+                write!(
+                    f,
+                    "it starts on node {node} after {before} other short {tasks} of its array"
+                )
             }
             Reason::ArrayLimit { job, limit, .. } => write!(
                 f,

@@ -77,6 +77,11 @@ impl IdSet {
         true
     }
 
+    /// How many IDs follow this one without a gap.
+    pub fn count_after(&self, id: JobId) -> u64 {
+        self.range_with(id.0 + 1).map_or(0, |(_, last)| last - id.0)
+    }
+
     /// The ranges of neighbours, in order.
     pub fn ranges(&self) -> impl Iterator<Item = (JobId, JobId)> {
         self.ranges.iter().map(|(first, last)| (JobId(*first), JobId(*last)))

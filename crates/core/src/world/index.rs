@@ -8,9 +8,9 @@ use super::host_nodes::NodesByHost;
 use super::queue::{Queue, nodes_for_all};
 use super::quotas::Quotas;
 use super::tree::Trees;
-use crate::ids::{ClusterId, JobId, NodeId, PrincipalId, WorkspaceId};
+use crate::ids::{ClusterId, Epoch, JobId, NodeId, PrincipalId, WorkspaceId};
 use crate::model::{
-    Capacity, Category, Cluster, HostName, Job, JobPhase, Node, NodePhase, NodeState, Use,
+    Batch, Capacity, Category, Cluster, HostName, Job, JobPhase, Node, NodePhase, NodeState, Use,
     WorkspaceKey,
 };
 use crate::planted::{Bug, is_planted};
@@ -67,6 +67,9 @@ pub struct ClusterIndex {
     pub partial: BTreeSet<(Capacity, NodeId)>,
     /// All nodes that hold a job, in part or as a whole.
     pub leased: BTreeSet<NodeId>,
+    /// Nodes with tasks that they start by themselves and were not asked to return: by user, and by when the task before
+    /// them began.
+    pub batches: BTreeMap<PrincipalId, BTreeSet<(Wall, NodeId, Epoch)>>,
     /// Idle nodes on hosts that are not open: they exist, but no job starts on them.
     pub parked: BTreeSet<(Wall, NodeId)>,
     /// The number of nodes on each host.
@@ -218,6 +221,10 @@ impl Index {
             }
             NodeState::Leased { .. } => {
                 index.leased.insert(node.id);
+                for (batch, epoch) in batches_of(node) {
+                    let batches = index.batches.entry(batch.principal).or_default();
+                    batches.insert((batch.since, node.id, epoch));
+                }
                 let room = node.room();
                 if is_open && has_room(room) {
                     index.partial.insert((room, node.id));
@@ -247,6 +254,13 @@ impl Index {
             }
             NodePhase::Leased => {
                 index.leased.remove(&node.id);
+                for (batch, epoch) in batches_of(node) {
+                    let Some(batches) = index.batches.get_mut(&batch.principal) else { continue };
+                    batches.remove(&(batch.since, node.id, epoch));
+                    if batches.is_empty() {
+                        index.batches.remove(&batch.principal);
+                    }
+                }
                 let room = node.room();
                 if has_room(room) {
                     index.partial.remove(&(room, node.id));
@@ -269,6 +283,12 @@ fn less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K, by: u32) {
     if *count == 0 {
         counts.remove(&key);
     }
+}
+
+/// The batches that a node was not asked to return, with the epochs of their leases.
+fn batches_of(node: &Node) -> impl Iterator<Item = (Batch, Epoch)> {
+    let batches = node.leases().iter().filter_map(|lease| Some((lease.batch?, lease.epoch)));
+    batches.filter(|(batch, _)| !batch.is_recalled)
 }
 
 /// No job can run without a core and some memory.

@@ -191,6 +191,12 @@ impl Queue {
         })
     }
 
+    /// Whether a job of another user waits.
+    pub fn has_others(&self, principal: PrincipalId) -> bool {
+        let mut lines = self.classes.values().flat_map(|class| class.lines.keys().take(2));
+        lines.any(|other| *other != principal)
+    }
+
     /// All jobs in the order of their arrival, regardless of rank.
     pub fn ids(&self) -> Vec<JobId> {
         let lines = self.classes.values().flat_map(|class| class.lines.values());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::World;
 use super::id_set::IdSet;
 use crate::ids::{JobId, WorkspaceId};
-use crate::model::{ChildCounts, Job, JobPhase, JobState, parent_and_index};
+use crate::model::{ChildCounts, Job, JobPhase, JobState, Node, parent_and_index};
 use crate::planted::{Bug, is_planted};
 use crate::time::Wall;
 
@@ -17,6 +17,8 @@ pub struct Tree {
     pub(super) queued: IdSet,
     /// Children without a record that the parent's own limit keeps out of the queue. They come after those in it.
     pub(super) held: IdSet,
+    /// Children without a record that a node has been given as part of a batch.
+    given: IdSet,
     /// Children with a record that have not ended.
     live: BTreeSet<JobId>,
     completed: u32,
@@ -44,7 +46,7 @@ impl Tree {
     pub fn counts(&self) -> ChildCounts {
         let small = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         ChildCounts {
-            waiting: small(self.queued.len() + self.held.len()),
+            waiting: small(self.queued.len() + self.held.len() + self.given.len()),
             live: small(self.live.len()),
             completed: self.completed,
             failed: self.failed,
@@ -71,13 +73,19 @@ impl Tree {
         &self.held
     }
 
+    /// The children without a record that a node has been given as part of a batch.
+    pub fn given(&self) -> &IdSet {
+        &self.given
+    }
+
     pub(crate) fn is_waiting(&self, child: JobId) -> bool {
-        self.queued.contains(child) || self.held.contains(child)
+        self.queued.contains(child) || self.held.contains(child) || self.given.contains(child)
     }
 
     /// Removes a child that gets a record, and returns whether it was in the queue.
     pub(super) fn leave_waiting(&mut self, child: JobId) -> bool {
         self.held.remove(child);
+        self.given.remove(child);
         self.queued.remove(child)
     }
 
@@ -170,6 +178,11 @@ impl Trees {
     }
 }
 
+/// The tasks that a node starts by itself.
+fn followers(node: &Node) -> BTreeSet<JobId> {
+    node.leases().iter().flat_map(|lease| lease.followers()).map(|lease| lease.job).collect()
+}
+
 /// When the children of a parent have to have ended.
 fn deadline(parent: &Job) -> Option<Wall> {
     let timeout = parent.array()?.timeout?;
@@ -205,10 +218,54 @@ impl World {
             }
             self.put_command(Arc::new(job));
         }
+        let nodes: Vec<Arc<Node>> = self.nodes.values().cloned().collect();
+        for node in nodes {
+            self.give_followers(None, &node);
+        }
         let parents: Vec<JobId> = self.index.trees.parents().collect();
         for parent in parents {
             self.release_children(parent);
         }
+    }
+
+    /// Children that a node is given as part of a batch leave the queue, and those that it no longer has return to it.
+    pub(super) fn give_followers(&mut self, old: Option<&Node>, node: &Node) {
+        let before: BTreeSet<JobId> = old.map(followers).unwrap_or_default();
+        let now = followers(node);
+        let mut parents = BTreeSet::new();
+        for child in before.difference(&now) {
+            let Some(parent) = self.index.trees.parent_before(*child) else { continue };
+            let Some(tree) = self.index.trees.get_mut(parent) else { continue };
+            if tree.given.remove(*child) {
+                tree.held.insert(*child);
+                parents.insert(parent);
+            }
+        }
+        for child in now.difference(&before) {
+            let Some(parent) = self.index.trees.parent_before(*child) else { continue };
+            let Some(tree) = self.index.trees.get_mut(parent) else { continue };
+            // One that was canceled by itself has a record already.
+            if !tree.is_waiting(*child) {
+                continue;
+            }
+            if tree.leave_waiting(*child) {
+                let parent = Arc::clone(&self.jobs[&parent]);
+                self.index.dequeue(&parent, (*child, *child));
+            }
+            let tree = self.index.trees.get_mut(parent).expect("looked up above");
+            tree.given.insert(*child);
+        }
+        for parent in parents {
+            self.release_children(parent);
+        }
+    }
+
+    /// Whether a node has been given this child, which has no record, as part of a batch.
+    pub(crate) fn is_given(&self, child: JobId) -> bool {
+        let parent = self.index.trees.parent_before(child);
+        parent
+            .and_then(|parent| self.index.trees.get(parent))
+            .is_some_and(|tree| tree.given.contains(child))
     }
 
     pub(super) fn put_parent(&mut self, parent: Arc<Job>) {

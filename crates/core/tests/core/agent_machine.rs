@@ -30,6 +30,7 @@ fn assignment(epoch: u64) -> Assignment {
         addresses: Vec::new(),
         evict: None,
         task: None,
+        followers: Vec::new(),
     }
 }
 

@@ -299,7 +299,7 @@ fn a_node_that_restarts_under_notice_leaves_once() {
     evict(&mut stage, "spot", &node).expect("it is low priority");
     let attempts = vec![AttemptReport::new(epoch, AttemptPhase::Ended(Exit::Stopped))];
     let (boot_id, address) = ("another".into(), "10.0.0.4".into());
-    let report = Report { boot_id, address, floor: epoch, attempts };
+    let report = Report { boot_id, address, floor: epoch, attempts, waiting: Vec::new() };
     stage.say(Input::Report { node, report }).expect("noted");
     assert_eq!(stage.nodes()[0], NodePhase::Unusable);
     let job = stage.job("job").expect("live");
@@ -325,6 +325,7 @@ fn desired(evict: Option<Span>) -> Desired {
         addresses: Vec::new(),
         evict,
         task: None,
+        followers: Vec::new(),
     };
     Desired {
         lease: Span::seconds(60),

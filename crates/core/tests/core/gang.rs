@@ -20,7 +20,8 @@ fn granted() -> Stage {
     for (number, name) in names.iter().enumerate() {
         let address = format!("10.0.0.{}", 4 + number).into();
         let boot_id = "boot".into();
-        let report = Report { boot_id, address, floor: Epoch(0), attempts: Vec::new() };
+        let report =
+            Report { boot_id, address, floor: Epoch(0), attempts: Vec::new(), waiting: Vec::new() };
         stage.say(Input::Report { node: name.clone(), report }).expect("welcome");
     }
     assert_eq!(stage.phase("gang"), JobPhase::Starting);
@@ -66,7 +67,13 @@ fn no_member_starts_before_all_are_ready() {
     assert!(first.assignments[0].go);
     let (_, epoch) = member(&stage, 0);
     let attempts = vec![AttemptReport::new(epoch, AttemptPhase::Ready)];
-    let report = Report { boot_id: "b".into(), address: "a".into(), floor: epoch, attempts };
+    let report = Report {
+        boot_id: "b".into(),
+        address: "a".into(),
+        floor: epoch,
+        attempts,
+        waiting: Vec::new(),
+    };
     assert!(first.is_news_to(&report), "its long poll comes back");
     stage.run("gang");
     assert_eq!(stage.phase("gang"), JobPhase::Running);
@@ -164,6 +171,7 @@ fn assignment(go: bool) -> Assignment {
         addresses: vec!["10.0.0.4".into(), "10.0.0.5".into()],
         evict: None,
         task: None,
+        followers: Vec::new(),
     }
 }
 
@@ -229,8 +237,13 @@ fn the_answer_to_the_last_ready_report_sets_go() {
     says(&mut stage, 0, AttemptPhase::Ready);
     let (name, epoch) = member(&stage, 1);
     let attempts = vec![AttemptReport::new(epoch, AttemptPhase::Ready)];
-    let report =
-        Report { boot_id: "boot".into(), address: "10.0.0.5".into(), floor: epoch, attempts };
+    let report = Report {
+        boot_id: "boot".into(),
+        address: "10.0.0.5".into(),
+        floor: epoch,
+        attempts,
+        waiting: Vec::new(),
+    };
     let answer = stage.say(Input::Report { node: name, report });
     let Ok(Reply::Desired(desired)) = answer else { panic!("{answer:?}") };
     assert!(desired.assignments[0].go);

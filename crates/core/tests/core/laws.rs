@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::support::{Stage, known_job, someone, user, workspace};
-use muster_core::agent::{AttemptPhase, AttemptReport, Report};
+use muster_core::agent::{AttemptPhase, AttemptReport, EpochRange, Report};
 use muster_core::ids::Epoch;
 use muster_core::model::{
     ArrayPlan, Exit, JobSpec, JobTier, Priority, QuotaName, QuotaScope, SERVERLESS, ScaleUp,
@@ -92,6 +92,13 @@ fn act() -> impl Strategy<Value = Act> {
         10 => (any::<u8>(), 0..7u8).prop_map(|(node, says)| Act::Report { node, says }),
         3 => prop_oneof![3 => 0..60u64, 1 => 0..4_000u64].prop_map(|seconds| Act::Pass { seconds }),
     ]
+}
+
+/// The tasks of these arrays take minutes, so batches may take long too.
+fn stage() -> Stage {
+    let mut stage = Stage::new();
+    stage.world.settings.batch = Span::seconds(3_600);
+    stage
 }
 
 /// A small array, with or without a limit.
@@ -201,7 +208,8 @@ fn report(world: &World, node: u8, says: u8) -> Option<Input> {
     let node = world.nodes().nth(usize::from(node) % count.max(1))?;
     // It reports one of those that it holds, and nothing about the others.
     let leases = node.leases();
-    let held = leases.get(usize::from(says) % leases.len().max(1)).map(|lease| lease.epoch);
+    let lease = leases.get(usize::from(says) % leases.len().max(1));
+    let held = lease.map(|lease| lease.epoch);
     let phase = match says {
         0 | 1 => None,
         2 | 3 => Some(AttemptPhase::Running),
@@ -213,13 +221,32 @@ fn report(world: &World, node: u8, says: u8) -> Option<Input> {
     let forgot = says == 1;
     let attempts = held.zip(phase).map(|(epoch, phase)| AttemptReport::new(epoch, phase));
     let floor = if attempts.is_some() || forgot { held } else { None };
+    // A node has accepted a batch as a whole or not at all. It may have finished the first of the tasks that follow, have
+    // begun it, or have returned them all.
+    let mut attempts: Vec<AttemptReport> = attempts.into_iter().collect();
+    let batch =
+        lease.filter(|lease| lease.batch.is_some() && says.is_multiple_of(2) && floor.is_some());
+    let followers: Vec<Epoch> =
+        batch.into_iter().flat_map(|lease| lease.followers()).map(|lease| lease.epoch).collect();
+    let floor = followers.last().copied().or(floor);
+    let next = match says {
+        4 => Some(AttemptPhase::Running),
+        6 => Some(AttemptPhase::Ended(Exit::Code(0))),
+        _ => None,
+    };
+    let next = followers.first().zip(next).map(|(epoch, phase)| AttemptReport::new(*epoch, phase));
+    let begun = usize::from(next.is_some());
+    attempts.extend(next);
+    let waiting = followers.get(begun).zip(followers.last()).filter(|_| says != 6);
+    let waiting = waiting.map(|(first, last)| EpochRange { first: *first, last: *last });
     Some(Input::Report {
         node: node.name.to_string(),
         report: Report {
             boot_id: "boot".into(),
             address: "10.0.0.4".into(),
             floor: floor.unwrap_or(Epoch(0)),
-            attempts: attempts.into_iter().collect(),
+            attempts,
+            waiting: waiting.into_iter().collect(),
         },
     })
 }
@@ -242,7 +269,7 @@ proptest! {
 
     #[test]
     fn decide_equals_decide_everything(acts in prop::collection::vec(act(), 1..120)) {
-        let mut stage = Stage::new();
+        let mut stage = stage();
         for act in &acts {
             if let Act::Pass { seconds } = act {
                 stage.silence(Span::seconds(*seconds));
@@ -262,7 +289,7 @@ proptest! {
 
     #[test]
     fn a_report_that_only_renews_would_change_nothing(acts in prop::collection::vec(act(), 1..120)) {
-        let mut stage = Stage::new();
+        let mut stage = stage();
         for act in &acts {
             if let Act::Pass { seconds } = act {
                 stage.silence(Span::seconds(*seconds));
@@ -293,7 +320,7 @@ proptest! {
 
     #[test]
     fn batching_changes_nothing(acts in prop::collection::vec(act(), 1..60)) {
-        let mut stage = Stage::new();
+        let mut stage = stage();
         stage.put_cluster("poola", 0, 3, 60).expect("valid");
         stage.submit("job0", "poola", 2).expect("accepted");
         stage.provide();

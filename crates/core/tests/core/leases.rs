@@ -38,6 +38,7 @@ fn alone(lease: Span) -> (Machine, Elapsed) {
         addresses: Vec::new(),
         evict: None,
         task: None,
+        followers: Vec::new(),
     };
     machine.on_desired(&desired(lease, vec![assignment]), 1, sent, sent);
     machine.on_started(Epoch(7), None, sent);
@@ -152,6 +153,7 @@ fn a_report_with_nothing_new_is_a_renewal_and_any_other_needs_a_step() {
             .iter()
             .map(|(epoch, phase)| AttemptReport::new(*epoch, phase.clone()))
             .collect(),
+        waiting: Vec::new(),
     };
     let renew = |stage: &mut Stage, report: &Report| {
         renew_unchanged(&mut stage.world, &node.name, report, stage.now)

@@ -5,6 +5,7 @@ mod access;
 mod agent_machine;
 mod arrays;
 mod assets;
+mod batches;
 mod choosing_hosts;
 mod datastores;
 mod decision_chart;

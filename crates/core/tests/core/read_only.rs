@@ -14,7 +14,13 @@ fn report(boot: &str, held: &[(Epoch, AttemptPhase)]) -> Report {
     let attempts =
         held.iter().map(|(epoch, phase)| AttemptReport::new(*epoch, phase.clone())).collect();
     let floor = held.iter().map(|(epoch, _)| *epoch).max().unwrap_or(Epoch(0));
-    Report { boot_id: boot.into(), address: "10.0.0.4".into(), floor, attempts }
+    Report {
+        boot_id: boot.into(),
+        address: "10.0.0.4".into(),
+        floor,
+        attempts,
+        waiting: Vec::new(),
+    }
 }
 
 /// A cluster whose only node runs `job`.

@@ -236,6 +236,7 @@ fn a_cancel_reaches_a_node_that_never_got_the_assignment() {
         address: "10.0.0.4".into(),
         floor: epoch,
         attempts: Vec::new(),
+        waiting: Vec::new(),
     };
     stage.say(Input::Report { node: name, report }).expect("answered");
     assert_eq!(stage.phase("job"), JobPhase::Canceled);
@@ -620,6 +621,7 @@ fn a_rebooted_node_is_not_trusted_with_what_it_held() {
         address: "10.0.0.4".into(),
         floor: epoch,
         attempts: vec![muster_core::agent::AttemptReport::new(epoch, phase)],
+        waiting: Vec::new(),
     };
     let Ok(Reply::Desired(desired)) = stage.say(Input::Report { node, report }) else { panic!() };
     assert!(desired.end);
@@ -642,6 +644,7 @@ fn a_report_of_another_boot_alone_does_not_end_what_a_node_runs() {
         address: "10.0.0.4".into(),
         floor: Epoch(0),
         attempts: Vec::new(),
+        waiting: Vec::new(),
     };
     let Ok(Reply::Desired(desired)) = stage.say(Input::Report { node, report }) else { panic!() };
     assert!(desired.end, "whichever boot it is, it is not the one that holds the lease");
@@ -665,6 +668,7 @@ fn an_end_that_was_journalled_counts_even_after_a_reboot() {
         address: "10.0.0.4".into(),
         floor: epoch,
         attempts: vec![muster_core::agent::AttemptReport::new(epoch, phase)],
+        waiting: Vec::new(),
     };
     stage.say(Input::Report { node, report }).expect("answered");
     assert_eq!(stage.phase("job"), JobPhase::Completed);

@@ -231,7 +231,13 @@ impl Stage {
             .cloned()
             .map(|(epoch, phase)| AttemptReport::new(epoch, phase))
             .collect();
-        let report = Report { boot_id: "boot".into(), address: "10.0.0.4".into(), floor, attempts };
+        let report = Report {
+            boot_id: "boot".into(),
+            address: "10.0.0.4".into(),
+            floor,
+            attempts,
+            waiting: Vec::new(),
+        };
         match self.say(Input::Report { node: node.into(), report }) {
             Ok(Reply::Desired(desired)) => *desired,
             other => panic!("an agent got {other:?}"),

@@ -209,6 +209,7 @@ mod tests {
             address: "here".into(),
             floor: Epoch(0),
             attempts: Vec::new(),
+            waiting: Vec::new(),
         };
         let poll = |sequence, wait_ms| {
             let request = SyncRequest { sequence, report: report.clone(), wait_ms, usage: None };

@@ -7,7 +7,7 @@ use muster_core::ids::{ClusterId, JobId, NodeId};
 use muster_core::model::{
     Category, ClusterPhase, Cost, Job, JobEvent, LedgerLine, Node, NodeEvent, NodeState,
 };
-use muster_core::time::Span;
+use muster_core::time::{Span, Wall};
 use muster_core::{Change, World};
 
 use super::histogram::{Histogram, LONG, SHORT, seconds};
@@ -21,6 +21,8 @@ pub struct Counts {
     scale: BTreeMap<(&'static str, &'static str), u64>,
     /// Nodes that started and have not run a job yet.
     unused: BTreeSet<NodeId>,
+    /// The job of the last attempt that ended, and when it had been granted its nodes.
+    last_attempt: Option<(JobId, Wall)>,
 }
 
 struct Tally {
@@ -57,11 +59,18 @@ impl Counts {
     /// `all` are all changes of the same commit.
     pub fn take(&mut self, world: &World, change: &Change, all: &[Change]) {
         match change {
-            Change::JobChanged { event, job } | Change::ChildCreated { event, job } => {
+            Change::JobChanged { event, job } => self.job(*event, job),
+            Change::ChildCreated { event, job } => {
+                // A node was given it ahead, and has finished it: it waited until the attempt before this change began.
+                let granted_at = self.last_attempt.filter(|(id, _)| *id == job.id);
+                if let Some((_, granted_at)) = granted_at.filter(|_| *event != JobEvent::Granted) {
+                    self.of(job.cluster).queue.observe(granted_at - job.submitted_at);
+                }
                 self.job(*event, job);
             }
             // A parent has no attempts of its own, only a record of its begin and end.
             Change::AttemptEnded(attempt) if !attempt.members.is_empty() => {
+                self.last_attempt = Some((attempt.job, attempt.granted_at));
                 if let Some(started_at) = attempt.started_at {
                     let took = attempt.ended_at - started_at;
                     let cluster = cluster_of(world, attempt.job, all);

@@ -38,6 +38,7 @@ async fn a_writer_that_was_replaced_does_not_even_renew_a_lease() {
             address: "here".into(),
             floor: Epoch(0),
             attempts: Vec::new(),
+            waiting: Vec::new(),
         },
     };
     assert!(writer.submit(report()).await.is_ok());
@@ -184,6 +185,7 @@ fn report(node: &str) -> Input {
         address: "here".into(),
         floor: Epoch(0),
         attempts: Vec::new(),
+        waiting: Vec::new(),
     };
     Input::Report { node: node.into(), report }
 }

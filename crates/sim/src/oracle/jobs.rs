@@ -6,8 +6,8 @@ use muster_core::Settings;
 use muster_core::agent::Assignment;
 use muster_core::ids::{Epoch, JobId, NodeId, WorkspaceId};
 use muster_core::model::{
-    AttemptOutcome, AttemptRecord, Failure, Job, JobEvent, JobPhase, JobState, SavedTree, SpecHash,
-    TreeId,
+    ArrayIndices, AttemptOutcome, AttemptRecord, Failure, Job, JobEvent, JobPhase, JobState, Node,
+    SavedTree, SpecHash, TreeId, child_name,
 };
 
 use crate::failure::{Broken, Held, promise};
@@ -28,6 +28,7 @@ pub(crate) struct Counts {
 
 #[derive(Clone)]
 struct Track {
+    workspace: WorkspaceId,
     name: Box<str>,
     spec: SpecHash,
     nodes: u32,
@@ -42,15 +43,19 @@ struct Track {
     /// The files that are kept for the next attempt, by rank.
     left: BTreeMap<u32, TreeId>,
     parent: Option<JobId>,
+    /// A node was given it as part of a batch, and it has no record yet.
+    is_given: bool,
     family: Option<Family>,
 }
 
 /// What is known about the children of a parent.
 #[derive(Clone)]
 struct Family {
+    indices: ArrayIndices,
     size: u32,
     limit: u32,
     live: BTreeSet<JobId>,
+    placeless: BTreeSet<JobId>,
     completed: u32,
     /// Children with a record that have ended.
     ended: u32,
@@ -61,6 +66,8 @@ pub(super) struct Jobs {
     tracks: BTreeMap<JobId, Track>,
     names: BTreeMap<(WorkspaceId, String), JobId>,
     acknowledged: BTreeSet<JobId>,
+    /// The tasks that each node was given as part of a batch.
+    given: BTreeMap<NodeId, BTreeMap<Epoch, JobId>>,
     pub(super) counts: Counts,
 }
 
@@ -72,6 +79,7 @@ impl Jobs {
         }
         self.counts.submitted += 1;
         let track = Track {
+            workspace: job.workspace,
             name: job.name.clone(),
             spec: job.spec,
             nodes: job.nodes,
@@ -83,10 +91,13 @@ impl Jobs {
             ended: None,
             left: BTreeMap::new(),
             parent: job.parent,
+            is_given: false,
             family: job.array().map(|plan| Family {
+                indices: plan.indices.clone(),
                 size: plan.indices.len(),
                 limit: plan.concurrency.unwrap_or(u32::MAX),
                 live: BTreeSet::new(),
+                placeless: BTreeSet::new(),
                 completed: 0,
                 ended: 0,
             }),
@@ -95,26 +106,92 @@ impl Jobs {
         promise(before.is_none(), || format!("{} was used twice", job.id))
     }
 
+    /// A node is given tasks ahead, or returns some. Calls `given` for each that is new.
+    pub(super) fn on_node(&mut self, node: &Node, mut given: impl FnMut(Epoch, JobId)) -> Held {
+        let followers = node.leases().iter().flat_map(|lease| lease.followers());
+        let now: BTreeMap<Epoch, JobId> = followers.map(|lease| (lease.epoch, lease.job)).collect();
+        let before = match now.is_empty() {
+            true => self.given.remove(&node.id).unwrap_or_default(),
+            false => self.given.insert(node.id, now.clone()).unwrap_or_default(),
+        };
+        for job in before.iter().filter(|(epoch, _)| !now.contains_key(epoch)).map(|(_, job)| job) {
+            if self.tracks.get(job).is_some_and(|track| track.is_given)
+                && let Some(track) = self.tracks.remove(job)
+            {
+                self.names.remove(&(track.workspace, track.name.to_ascii_lowercase()));
+                self.counts.submitted -= 1;
+            }
+        }
+        for (epoch, job) in now.iter().filter(|(epoch, _)| !before.contains_key(epoch)) {
+            self.give(*epoch, *job)?;
+            given(*epoch, *job);
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, epoch: Epoch, job: JobId) -> Held {
+        let mut before = self.tracks.range(..job).rev();
+        let parent = before.find(|(_, track)| track.family.is_some());
+        let Some((id, parent)) = parent else {
+            return Err(Broken(format!("{job} was given to a node and has no parent")));
+        };
+        promise(!self.tracks.contains_key(&job), || format!("{job} was given away twice"))?;
+        let is_ending = parent.is_canceling || parent.ended.is_some();
+        promise(!is_ending, || format!("{job} is given to a node after its parent was to end"))?;
+        let position = u32::try_from(job.0 - id.0 - 1).unwrap_or(u32::MAX);
+        let index = parent.family.as_ref().and_then(|family| family.indices.at(position));
+        let Some(index) = index else {
+            return Err(Broken(format!("{job} is no task of {}", parent.name)));
+        };
+        let track = Track {
+            name: child_name(&parent.name, index),
+            attempts: 1,
+            live: Some(epoch),
+            last: epoch,
+            parent: Some(*id),
+            is_given: true,
+            family: None,
+            left: BTreeMap::new(),
+            ..parent.clone()
+        };
+        self.names.insert((track.workspace, track.name.to_ascii_lowercase()), job);
+        self.counts.submitted += 1;
+        self.tracks.insert(job, track);
+        Ok(())
+    }
+
     /// A child gets a record: only of a parent that neither ends nor has as many children as it may.
     pub(super) fn on_child(&mut self, job: &Job) -> Held {
+        let was_given = self
+            .tracks
+            .get_mut(&job.id)
+            .is_some_and(|track| std::mem::replace(&mut track.is_given, false));
         let parent = job.parent.and_then(|parent| self.tracks.get_mut(&parent));
         let Some(parent) = parent else {
             return Err(Broken(format!("{} has no parent", job.name)));
         };
         let (is_ending, name) = (parent.is_canceling || parent.ended.is_some(), &parent.name);
-        promise(!is_ending, || format!("{} starts after {name} was to end", job.name))?;
+        // A node may have started it before it heard of that.
+        promise(!is_ending || was_given, || {
+            format!("{} starts after {name} was to end", job.name)
+        })?;
         let Some(family) = &mut parent.family else {
             return Err(Broken(format!("{} cannot have children", parent.name)));
         };
-        // One that is canceled before it starts takes no place.
+        // One that is canceled before it starts takes no place, nor does one that was canceled while it waited on a node.
         if !job.phase().is_terminal() {
             family.live.insert(job.id);
+            let attempt = job.attempt();
+            let members = attempt.into_iter().flat_map(|attempt| &attempt.members);
+            if was_given && members.map(|member| member.meter).all(|meter| meter.is_none()) {
+                family.placeless.insert(job.id);
+            }
         }
-        let live = family.live.len();
+        let live = family.live.difference(&family.placeless).count();
         promise(live <= family.limit as usize, || {
             format!("{} is one of {live}, but {} are allowed", job.name, family.limit)
         })?;
-        self.on_submitted(job)
+        if was_given { Ok(()) } else { self.on_submitted(job) }
     }
 
     /// A child has ended, or a parent: the parent must be the last.
@@ -286,6 +363,10 @@ impl Track {
         let Some(attempt) = job.attempt() else {
             return Err(Broken(format!("{} was granted nothing", job.id)));
         };
+        // A node had been given it under this epoch.
+        if self.live == Some(attempt.epoch) && self.attempts == 1 && attempt.number == 1 {
+            return Ok(attempt.epoch);
+        }
         let is_new = self.live.is_none() && attempt.epoch > self.last;
         promise(is_new, || {
             format!(

@@ -91,8 +91,8 @@ impl Nodes {
             format!("{} was deleted, and then {event:?}", node.name)
         })?;
         track.bill.on_node(node, wall);
-        if event == NodeEvent::Granted {
-            self.serving.extend(node.leases().last().map(|lease| (node.id, lease.epoch)));
+        if matches!(event, NodeEvent::Granted | NodeEvent::BatchChanged) {
+            self.serving.extend(node.leases().iter().map(|lease| (node.id, lease.epoch)));
         }
         if node.phase() == NodePhase::Gone {
             if let Some(bounds) = self.bounds.get_mut(&node.cluster) {

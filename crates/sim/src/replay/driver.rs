@@ -267,7 +267,13 @@ fn members_say(world: &World, inbox: &mut Vec<Input>, job: &Job, phase: AttemptP
 /// A report of a node of the replay. It boots once and has no address, so it gives neither.
 fn report(node: &str, epoch: Epoch, phase: Option<AttemptPhase>) -> Input {
     let attempts = phase.map(|phase| AttemptReport::new(epoch, phase)).into_iter().collect();
-    let report = Report { boot_id: "".into(), address: "".into(), floor: epoch, attempts };
+    let report = Report {
+        boot_id: "".into(),
+        address: "".into(),
+        floor: epoch,
+        attempts,
+        waiting: Vec::new(),
+    };
     Input::Report { node: node.to_owned(), report }
 }
 

@@ -199,6 +199,7 @@ pub fn report(node: &str, attempt: Option<(Epoch, AttemptPhase)>) -> Input {
         address: "10.0.0.4".into(),
         floor,
         attempts: attempts.into_iter().collect(),
+        waiting: Vec::new(),
     };
     Input::Report { node: node.to_owned(), report }
 }

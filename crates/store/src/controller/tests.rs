@@ -27,7 +27,8 @@ fn pass(controller: &mut Tested, input: Input, now: Now) -> (usize, InputResult)
 
 fn report(node: &str) -> Input {
     let (boot_id, address) = ("boot".into(), "here".into());
-    let report = Report { boot_id, address, floor: Epoch(0), attempts: Vec::new() };
+    let report =
+        Report { boot_id, address, floor: Epoch(0), attempts: Vec::new(), waiting: Vec::new() };
     Input::Report { node: node.to_owned(), report }
 }
 

@@ -229,8 +229,13 @@ mod tests {
     use super::*;
 
     fn leased() -> CoreState {
-        let lease =
-            muster_core::model::Lease { job: JobId(1), epoch: Epoch(1), rank: 0, share: None };
+        let lease = muster_core::model::Lease {
+            job: JobId(1),
+            epoch: Epoch(1),
+            rank: 0,
+            share: None,
+            batch: None,
+        };
         CoreState::Leased { leases: vec![lease] }
     }
 

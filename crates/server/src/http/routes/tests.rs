@@ -119,7 +119,13 @@ fn body_of(path: &str) -> String {
     let body = match path {
         "/agent/v1/sync" => {
             let (boot_id, address) = ("b".into(), "a".into());
-            let report = Report { boot_id, address, floor: Epoch(0), attempts: Vec::new() };
+            let report = Report {
+                boot_id,
+                address,
+                floor: Epoch(0),
+                attempts: Vec::new(),
+                waiting: Vec::new(),
+            };
             json!({ "sequence": 1, "wait_ms": 0, "report": report })
         }
         "/agent/v1/services/{epoch}" => json!(ServicesReport::default()),
