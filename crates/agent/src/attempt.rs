@@ -160,6 +160,8 @@ pub(crate) enum Event {
     /// Follows `Exited` if the attempt ever started: the server has its log, or will never have it.
     LogDone {
         epoch: Epoch,
+        /// The whole log, if it is to be sent with the next report.
+        short: Option<String>,
     },
 }
 
@@ -167,21 +169,31 @@ pub(crate) enum Event {
 type Events = mpsc::UnboundedSender<Event>;
 type Signals = mpsc::UnboundedReceiver<AttemptSignal>;
 
-/// Runs an attempt. It fetches the specification if it is not given.
+/// What is known about an attempt that is to start. It fetches the rest.
+#[derive(Default)]
+pub(crate) struct Known {
+    pub(crate) spec: Option<JobSpec>,
+    pub(crate) facts: Option<RunFacts>,
+    /// Whether the server takes logs with reports.
+    pub(crate) takes_logs: bool,
+}
+
+/// Runs an attempt.
 pub(crate) async fn run(
     context: &Context,
     assignment: Assignment,
-    spec: Option<JobSpec>,
+    known: Known,
     mut signals: Signals,
     events: Events,
 ) {
     let epoch = assignment.epoch;
     let mut spans = Spans::default();
+    let may_return = known.takes_logs;
     let prepared = tokio::select! {
         biased;
         // Nothing is running yet that could be signalled, so it is enough not to continue.
         () = stopped(&mut signals) => Err(not_started("stopped before it started")),
-        prepared = prepare(context, &assignment, spec, &mut spans) => prepared,
+        prepared = prepare(context, &assignment, known, &mut spans) => prepared,
     };
     let prepared = match prepared {
         Ok(prepared) if !assignment.go => {
@@ -241,42 +253,43 @@ pub(crate) async fn run(
     let started_at = clock::now();
     let (stage, its_stage) = watch::channel(log::Stage::Running);
     let path = context.home.job_log(epoch);
-    let bounds = log::Bounds::of(context);
-    tokio::join!(log::send_all(&context.client, epoch, &path, bounds, its_stage), async {
-        let own_dir = context.home.own(epoch);
-        // A job with its own group is not affected by how much memory its neighbours use.
-        let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
-        let file_bytes = context.file_bytes().filter(|_| context.spawner.is_some());
-        let watch = Watch::new(own_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
-        let counted = counted(context, &assignment, group.as_ref());
-        let metered = Metered { counted, disk_bytes: watch.disk_used(), gpus: gpus.numbers() };
-        let following = context.meter.follow(epoch, metered);
-        let network = process.network();
-        let (exit, was_killed) = tokio::select! {
-            ended = follow(process, &mut signals, &watch) => ended,
-            never = saver.watch() => match never {},
-            never = services.serve(&context.client, epoch, network) => match never {},
-        };
-        // Released before the end is reported, because then they are assigned to the next job.
-        drop(following);
-        drop(gpus);
-        drop(group);
-        tracing::info!(%epoch, ?exit, "ended");
-        let _ = stage.send(log::Stage::Ending);
-        if !exit.is_success() {
-            lookups::explain(&path, context.why_no_internet.as_deref());
-        }
-        let _ = events.send(Event::Ending { epoch });
-        let since = clock::now();
-        let exit = keep(&mut saver, &mut signals, exit, was_killed).await;
-        let (run, finalise) = (since - started_at, clock::now() - since);
-        let spans = Spans { run, finalise, ..spans };
-        // A leftover record would only say that a dead process is dead.
-        let _ = std::fs::remove_file(context.home.job_pid(epoch));
-        let _ = events.send(Event::Exited { epoch, exit, spans });
-        let _ = stage.send(log::Stage::Over);
-    });
-    let _ = events.send(Event::LogDone { epoch });
+    let bounds = log::Bounds { may_return, ..log::Bounds::of(context) };
+    let (short, ()) =
+        tokio::join!(log::send_all(&context.client, epoch, &path, bounds, its_stage), async {
+            let own_dir = context.home.own(epoch);
+            // A job with its own group is not affected by how much memory its neighbours use.
+            let memory = group.as_ref().map(JobGroup::memory).or_else(|| context.memory.clone());
+            let file_bytes = context.file_bytes().filter(|_| context.spawner.is_some());
+            let watch = Watch::new(own_dir, context.disk_bytes, memory).with_file_bytes(file_bytes);
+            let counted = counted(context, &assignment, group.as_ref());
+            let metered = Metered { counted, disk_bytes: watch.disk_used(), gpus: gpus.numbers() };
+            let following = context.meter.follow(epoch, metered);
+            let network = process.network();
+            let (exit, was_killed) = tokio::select! {
+                ended = follow(process, &mut signals, &watch) => ended,
+                never = saver.watch() => match never {},
+                never = services.serve(&context.client, epoch, network) => match never {},
+            };
+            // Released before the end is reported, because then they are assigned to the next job.
+            drop(following);
+            drop(gpus);
+            drop(group);
+            tracing::info!(%epoch, ?exit, "ended");
+            let _ = stage.send(log::Stage::Ending);
+            if !exit.is_success() {
+                lookups::explain(&path, context.why_no_internet.as_deref());
+            }
+            let _ = events.send(Event::Ending { epoch });
+            let since = clock::now();
+            let exit = keep(&mut saver, &mut signals, exit, was_killed).await;
+            let (run, finalise) = (since - started_at, clock::now() - since);
+            let spans = Spans { run, finalise, ..spans };
+            // A leftover record would only say that a dead process is dead.
+            let _ = std::fs::remove_file(context.home.job_pid(epoch));
+            let _ = events.send(Event::Exited { epoch, exit, spans });
+            let _ = stage.send(log::Stage::Over);
+        });
+    let _ = events.send(Event::LogDone { epoch, short });
 }
 
 /// Sends the part of an earlier agent's attempt log that the server does not have yet.
@@ -284,8 +297,8 @@ pub(crate) async fn finish_log(context: &Context, epoch: Epoch, events: Events) 
     let (_stage, is_over) = watch::channel(log::Stage::Over);
     let path = context.home.job_log(epoch);
     let bounds = log::Bounds::of(context);
-    log::send_all(&context.client, epoch, &path, bounds, is_over).await;
-    let _ = events.send(Event::LogDone { epoch });
+    let short = log::send_all(&context.client, epoch, &path, bounds, is_over).await;
+    let _ = events.send(Event::LogDone { epoch, short });
 }
 
 /// Waits until the attempt is asked to stop. Other signals before it is prepared have no meaning.
@@ -391,10 +404,10 @@ struct Prepared {
 async fn prepare(
     context: &Context,
     assignment: &Assignment,
-    spec: Option<JobSpec>,
+    known: Known,
     spans: &mut Spans,
 ) -> Result<Prepared, Exit> {
-    let mut spec = match spec {
+    let mut spec = match known.spec {
         Some(spec) => spec,
         None => fetch_spec(&context.client, assignment).await.map_err(not_started)?,
     };
@@ -409,7 +422,7 @@ async fn prepare(
     let since = clock::now();
     let (brought, facts) = tokio::join!(
         files::bring(context, assignment, &spec),
-        run_facts(&context.client, assignment)
+        run_facts(&context.client, assignment, known.facts)
     );
     spans.fetch = clock::now() - since;
     match brought {
@@ -420,7 +433,14 @@ async fn prepare(
 
 /// Fetches what the job may know about itself. An old server, or one that has given up this attempt, returns nothing;
 /// the job can do without.
-async fn run_facts(client: &Client, assignment: &Assignment) -> Option<RunFacts> {
+async fn run_facts(
+    client: &Client,
+    assignment: &Assignment,
+    known: Option<RunFacts>,
+) -> Option<RunFacts> {
+    if known.is_some() {
+        return known;
+    }
     let mut patience = Patience::default();
     loop {
         match client.run_facts(assignment.epoch).await {

@@ -81,9 +81,10 @@ impl Client {
         sequence: u64,
         report: Report,
         usage: Option<NodeUsage>,
+        logs: BTreeMap<Epoch, String>,
     ) -> Result<SyncAnswer, CallError> {
         let wait_ms = u64::try_from(SYNC_WAIT.as_millis()).expect("this is a few seconds");
-        let request = SyncRequest { sequence, report, wait_ms, usage };
+        let request = SyncRequest { sequence, report, wait_ms, usage, logs };
         let response = self
             .http
             .post(format!("{}/sync", self.base))

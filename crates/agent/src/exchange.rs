@@ -3,15 +3,18 @@
 //! One report waits for its reply. If something changes on this side, a new report replaces it; the server then replies
 //! to the older one at once, without a reader, which frees its connection. The news that a job is starting can wait a
 //! moment, in case more follows. The news that a job has ended cannot wait, because the next one needs its place.
-//! Reports are spaced out after errors, and when a server replies at once without any effect.
+//! While a node works on a batch of short tasks, the end of one of them can wait as well, because the next one has its
+//! place already. Reports are spaced out after errors, and when a server replies at once without any effect.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::agent::{AttemptPhase, Report, SyncAnswer};
+use muster_core::agent::{AttemptPhase, AttemptReport, EpochRange, Report, SyncAnswer};
+use muster_core::ids::Epoch;
 use muster_core::time::Elapsed;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -23,6 +26,8 @@ use crate::meter::Meter;
 
 /// How long news that can wait are held back.
 const HELD_BACK: Duration = Duration::from_millis(25);
+/// The same for the ends of tasks whose places are taken by the next ones of their batches.
+const BATCHED: Duration = Duration::from_millis(100);
 /// A reply that comes this much early did not result from a timeout.
 const EARLY: Duration = Duration::from_secs(1);
 
@@ -47,6 +52,8 @@ pub(crate) struct Exchange {
     pace: Backoff,
     /// The last report, if its reply came at once.
     answered_early: Option<Report>,
+    /// The last report that was answered, and when it was sent.
+    answered: Option<(Report, Instant)>,
 }
 
 struct InFlight {
@@ -76,12 +83,17 @@ impl Exchange {
             trouble: None,
             pace: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
             answered_early: None,
+            answered: None,
         }
     }
 
     /// Returns the next reply, and retries until there is one. May be dropped at any time: the next call continues
     /// where it was.
-    pub(crate) async fn answer(&mut self, report: &Report) -> ReceivedReply {
+    pub(crate) async fn answer(
+        &mut self,
+        report: &Report,
+        logs: &BTreeMap<Epoch, String>,
+    ) -> ReceivedReply {
         loop {
             if self.in_flight.is_none() {
                 sleep_until(self.not_before).await;
@@ -92,7 +104,8 @@ impl Exchange {
                     self.sequence += 1;
                     self.replace_at = None;
                     let call = self.client.clone();
-                    let call = call.sync(self.sequence, report.clone(), self.meter.take());
+                    let call =
+                        call.sync(self.sequence, report.clone(), self.meter.take(), logs.clone());
                     self.in_flight.insert(InFlight {
                         report: report.clone(),
                         sent_at: clock::now(),
@@ -123,11 +136,18 @@ impl Exchange {
             && in_flight.report != *report
         {
             match can_wait(&in_flight.report, report) {
-                true => {
-                    self.replace_at.get_or_insert_with(|| Instant::now() + HELD_BACK);
+                Some(time) => {
+                    self.replace_at.get_or_insert_with(|| Instant::now() + time);
                 }
-                false => self.replace(),
+                None => self.replace(),
             }
+        }
+        if self.in_flight.is_none()
+            && let Some((answered, _)) = &self.answered
+            && can_wait(answered, report).is_none()
+        {
+            self.answered = None;
+            self.not_before = Instant::now();
         }
         if self.answered_early.as_ref().is_some_and(|answered| answered != report) {
             self.answered_early = None;
@@ -151,6 +171,11 @@ impl Exchange {
         self.refresh(report);
         if self.answered_early.is_some() {
             self.not_before = Instant::now() + self.pace.grow();
+        } else if let Some((_, sent_at)) = &self.answered
+            && is_in_batch(report)
+        {
+            // The server has nothing to say about these before they are finished.
+            self.not_before = *sent_at + BATCHED;
         }
     }
 
@@ -161,6 +186,7 @@ impl Exchange {
         self.failures.reset();
         self.not_before = Instant::now();
         let is_early = in_flight.began.elapsed() + EARLY < SYNC_WAIT;
+        self.answered = Some((in_flight.report.clone(), in_flight.began));
         self.answered_early = is_early.then_some(in_flight.report);
         if !is_early {
             self.pace.reset();
@@ -184,31 +210,63 @@ impl Exchange {
             tracing::warn!(%error, "{trouble}; retrying until the lease expires");
         }
         self.answered_early = None;
+        self.answered = None;
         self.not_before = Instant::now() + self.failures.grow();
     }
 }
 
-/// Returns true if the only news is that jobs are starting.
-fn can_wait(said: &Report, report: &Report) -> bool {
-    report.attempts.iter().all(|attempt| {
-        matches!(attempt.phase, AttemptPhase::Preparing | AttemptPhase::Running)
-            || said.attempts.contains(attempt)
-    })
+/// How long the news in this report can wait, if they can: that jobs are starting, and that tasks have ended whose places
+/// are taken by the next ones of their batches.
+fn can_wait(said: &Report, report: &Report) -> Option<Duration> {
+    let mut time = HELD_BACK;
+    for attempt in &report.attempts {
+        match attempt.phase {
+            _ if said.attempts.contains(attempt) => {}
+            AttemptPhase::Preparing | AttemptPhase::Running => {}
+            AttemptPhase::Ended(_) if has_successor(report, attempt) => time = BATCHED,
+            AttemptPhase::Ended(_) | AttemptPhase::Ready | AttemptPhase::Evicting => return None,
+        }
+    }
+    // It returns tasks, which others may be waiting for.
+    let is_returned = |range: &EpochRange| {
+        let last = range.last;
+        !report.is_waiting(last) && report.attempt(last).is_none()
+    };
+    (!said.waiting.iter().any(is_returned)).then_some(time)
+}
+
+/// Whether the next task of a batch has the place of one that has ended.
+fn has_successor(report: &Report, attempt: &AttemptReport) -> bool {
+    let next = Epoch(attempt.epoch.0 + 1);
+    attempt.held.is_some() && report.attempt(next).is_some()
+}
+
+/// Whether each place of the node where something runs is one of a batch with more to do.
+fn is_in_batch(report: &Report) -> bool {
+    let mut live = report
+        .attempts
+        .iter()
+        .filter(|attempt| !matches!(attempt.phase, AttemptPhase::Ended(_)))
+        .peekable();
+    live.peek().is_some() && live.all(|attempt| report.is_waiting(Epoch(attempt.epoch.0 + 1)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_core::agent::AttemptReport;
-    use muster_core::ids::Epoch;
     use muster_core::model::Exit;
 
     fn report(phases: &[AttemptPhase]) -> Report {
         let attempts =
             (1..).zip(phases).map(|(epoch, phase)| AttemptReport::new(Epoch(epoch), phase.clone()));
         let attempts = attempts.collect();
-        let (boot_id, address, waiting) = ("boot".into(), "here".into(), Vec::new());
-        Report { boot_id, address, floor: Epoch(9), attempts, waiting }
+        Report {
+            boot_id: "boot".into(),
+            address: "here".into(),
+            floor: Epoch(9),
+            attempts,
+            waiting: Vec::new(),
+        }
     }
 
     #[test]
@@ -217,12 +275,36 @@ mod tests {
         let over = Ended(Exit::Code(0));
         let said = report(&[Preparing, over.clone()]);
         for phase in [Preparing, Running] {
-            assert!(can_wait(&said, &report(&[phase.clone(), over.clone()])), "{phase:?}");
+            let report = report(&[phase.clone(), over.clone()]);
+            assert_eq!(can_wait(&said, &report), Some(HELD_BACK), "{phase:?}");
         }
-        assert!(can_wait(&said, &report(&[Preparing])), "forgotten");
+        assert!(can_wait(&said, &report(&[Preparing])).is_some(), "forgotten");
         for phase in [Ready, Evicting, over.clone(), Ended(Exit::Code(1))] {
-            assert!(!can_wait(&said, &report(&[phase.clone(), over.clone()])), "{phase:?}");
+            let report = report(&[phase.clone(), over.clone()]);
+            assert_eq!(can_wait(&said, &report), None, "{phase:?}");
         }
-        assert!(!can_wait(&said, &report(&[Preparing, Ended(Exit::Code(1))])));
+        assert_eq!(can_wait(&said, &report(&[Preparing, Ended(Exit::Code(1))])), None);
+    }
+
+    #[test]
+    fn the_end_of_a_task_waits_if_the_next_one_has_its_place() {
+        use AttemptPhase::{Ended, Running};
+        let said = Report {
+            waiting: vec![EpochRange { first: Epoch(2), last: Epoch(4) }],
+            ..report(&[Running])
+        };
+        let over = || Ended(Exit::Code(0));
+        let mut next = report(&[over(), Running]);
+        next.attempts[0].held = Some(muster_core::time::Span(5));
+        next.waiting = vec![EpochRange { first: Epoch(3), last: Epoch(4) }];
+        assert_eq!(can_wait(&said, &next), Some(BATCHED));
+        assert!(is_in_batch(&next));
+        // The last one leaves its place to the server.
+        let mut last = report(&[over(), over(), over(), over()]);
+        last.attempts.iter_mut().for_each(|it| it.held = Some(muster_core::time::Span(5)));
+        assert_eq!(can_wait(&said, &last), None);
+        assert!(!is_in_batch(&last));
+        let returned = Report { waiting: Vec::new(), ..next };
+        assert_eq!(can_wait(&said, &returned), None);
     }
 }

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_core::ErrorChain;
-use muster_core::agent::LAST_LOG_BYTES_MAX;
+use muster_core::agent::{LAST_LOG_BYTES_MAX, SHORT_LOG_BYTES_MAX};
 use muster_core::ids::Epoch;
 use reqwest::StatusCode;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -48,12 +48,14 @@ pub(crate) struct Bounds {
     /// How long an ended job waits for a server that has no room, before it reports what is missing. `None` means that
     /// it does not wait and reports nothing.
     pub(crate) full_waits: Option<Duration>,
+    /// Whether a short log may be returned, to be sent with the next report.
+    pub(crate) may_return: bool,
 }
 
 impl Bounds {
     pub(crate) fn of(context: &Context) -> Bounds {
         let full_waits = Some(context.full_server.log_waits);
-        Bounds { bytes_max: context.log_bytes, full_waits }
+        Bounds { bytes_max: context.log_bytes, full_waits, may_return: false }
     }
 }
 
@@ -105,14 +107,15 @@ impl Waited {
     }
 }
 
-/// Returns when the job has ended and the server has all of its output, or will never have it.
+/// Returns when the job has ended and the server has all of its output, or will never have it. A short output of which
+/// nothing was sent is returned instead, if the bounds allow that.
 pub(crate) async fn send_all(
     client: &Client,
     epoch: Epoch,
     path: &Path,
     bounds: Bounds,
     stage: watch::Receiver<Stage>,
-) {
+) -> Option<String> {
     let sent = match File::options().read(true).write(true).open(path) {
         Ok(file) => tokio::select! {
             sent = Sending::new(client, epoch, &file, bounds, stage).run() => sent,
@@ -121,12 +124,13 @@ pub(crate) async fn send_all(
         Err(error) => Err(error.into()),
     };
     match sent {
-        Ok(()) => {}
+        Ok(short) => return short,
         Err(Stopped::Superseded) => tracing::debug!(%epoch, "the server has given up this log"),
         Err(error) => {
             tracing::warn!(%epoch, error = %ErrorChain(&error), "the log is incomplete")
         }
     }
+    None
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -178,6 +182,7 @@ struct Sending<'a> {
     full_waits: Option<Duration>,
     stage: watch::Receiver<Stage>,
     saw_end: bool,
+    may_return: bool,
     /// The file contains nothing before this offset any more.
     kept_from: u64,
     /// How much of the log the server has, as it last reported.
@@ -206,6 +211,7 @@ impl<'a> Sending<'a> {
             full_waits: bounds.full_waits,
             stage,
             saw_end: false,
+            may_return: bounds.may_return && kept_from == 0,
             kept_from,
             offset: kept_from,
             rewinds: 0,
@@ -214,7 +220,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<(), Stopped> {
+    async fn run(mut self) -> Result<Option<String>, Stopped> {
         loop {
             // Read before the length, so that the length includes everything that was written before the end.
             let stage = *self.stage.borrow();
@@ -224,10 +230,22 @@ impl<'a> Sending<'a> {
             }
             let is_over = stage == Stage::Over;
             let length = self.sendable(is_over)?;
-            if self.offset < length {
+            let is_short =
+                self.may_return && self.offset == 0 && length <= SHORT_LOG_BYTES_MAX as u64;
+            if is_over && is_short && length > 0 {
+                if let Ok(text) = String::from_utf8(self.read(length)?) {
+                    return Ok(Some(text));
+                }
+                self.may_return = false;
+            } else if is_short && stage == Stage::Ending {
+                // Usually this takes no time.
+                self.rest(LOOK_EVERY).await;
+                self.may_return = *self.stage.borrow() == Stage::Over;
+            } else if self.offset < length {
+                self.may_return = false;
                 self.send_piece(length, stage).await?;
             } else if is_over {
-                return Ok(());
+                return Ok(None);
             } else {
                 self.rest(LOOK_EVERY).await;
             }

@@ -5,13 +5,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use muster_core::agent::{Action, Assignment, AttemptPhase, Machine, Record, Report, SyncAnswer};
+use muster_core::agent::{
+    Action, Assignment, AttemptPhase, Machine, REPORTED_LOGS_BYTES_MAX, Record, Report, RunFacts,
+    SyncAnswer,
+};
 use muster_core::ids::Epoch;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::attempt::{self, AttemptSignal, Context, Event};
+use crate::attempt::{self, AttemptSignal, Context, Event, Known};
 use crate::client::Specs;
 use crate::exchange::{Exchange, ReceivedReply};
 use crate::home::remove_tree;
@@ -29,8 +32,13 @@ pub(crate) struct Node {
     journal: Journal,
     context: Arc<Context>,
     exchange: Exchange,
-    /// The specifications that came with the last reply.
+    /// The specifications and facts that came with replies, for attempts that have not started.
     specs: Specs,
+    facts: BTreeMap<Epoch, RunFacts>,
+    /// Whether the server takes logs with reports.
+    takes_logs: bool,
+    /// Short logs of attempts that have ended, which are sent with the reports.
+    logs: BTreeMap<Epoch, String>,
     attempts: JoinSet<()>,
     /// The channel to each attempt.
     signals: BTreeMap<Epoch, mpsc::UnboundedSender<AttemptSignal>>,
@@ -61,6 +69,9 @@ impl Node {
             exchange: Exchange::new(context.client.clone(), Arc::clone(&context.meter)),
             context: Arc::new(context),
             specs: Specs::new(),
+            facts: BTreeMap::new(),
+            takes_logs: false,
+            logs: BTreeMap::new(),
             attempts: JoinSet::new(),
             signals: BTreeMap::new(),
             logs_due: BTreeSet::new(),
@@ -78,10 +89,15 @@ impl Node {
             if !self.context.home.job_log(epoch).exists() {
                 continue;
             }
-            self.logs_due.insert(epoch);
-            let (context, events) = (self.context.clone(), self.events_from_attempts.clone());
-            self.attempts.spawn(async move { attempt::finish_log(&context, epoch, events).await });
+            self.send_log(epoch);
         }
+    }
+
+    /// Sends the rest of the log of an attempt that has ended.
+    fn send_log(&mut self, epoch: Epoch) {
+        self.logs_due.insert(epoch);
+        let (context, events) = (self.context.clone(), self.events_from_attempts.clone());
+        self.attempts.spawn(async move { attempt::finish_log(&context, epoch, events).await });
     }
 
     pub(crate) async fn live(mut self) -> Result<(), AgentError> {
@@ -93,12 +109,12 @@ impl Node {
             if self.is_over && self.logs_due.is_empty() {
                 return Ok(());
             }
-            let report = self.report();
+            let (report, logs) = self.report();
             self.exchange.refresh(&report);
             let tick = self.until_tick();
             let news = tokio::select! {
                 // A node that is leaving sends no more reports: "stopped" would make it look free for the next job.
-                answer = self.exchange.answer(&report), if !self.is_leaving => News::ReceivedReply(answer),
+                answer = self.exchange.answer(&report, &logs), if !self.is_leaving => News::ReceivedReply(answer),
                 Some(event) = self.events.recv() => News::Event(event),
                 Some(done) = self.attempts.join_next() => News::AttemptDone(done),
                 () = tokio::time::sleep(tick) => News::Time,
@@ -112,11 +128,23 @@ impl Node {
     fn take_in(&mut self, news: News) -> Result<(), AgentError> {
         match news {
             News::ReceivedReply(ReceivedReply { wanted, sequence, sent_at }) => {
-                let SyncAnswer { desired, specs, .. } = wanted;
-                self.specs = specs;
+                let SyncAnswer { desired, specs, facts, takes_logs, refused_logs, .. } = wanted;
+                self.specs.extend(specs);
+                self.facts.extend(facts);
+                self.takes_logs = takes_logs;
+                for epoch in refused_logs {
+                    if self.logs.remove(&epoch).is_some() {
+                        self.send_log(epoch);
+                    }
+                }
                 let actions = self.machine.on_desired(&desired, sequence, sent_at, clock::now());
                 self.carry_out(actions)?;
-                self.exchange.settle(&self.report());
+                let (report, _) = self.report();
+                self.facts.retain(|epoch, _| report.is_waiting(*epoch));
+                if report.waiting.is_empty() {
+                    self.specs.clear();
+                }
+                self.exchange.settle(&report);
                 Ok(())
             }
             News::Event(event) => self.on_event(event),
@@ -144,8 +172,9 @@ impl Node {
                 self.machine.on_measured(epoch, spans);
                 self.machine.on_exited(epoch, exit, now)
             }
-            Event::LogDone { epoch } => {
+            Event::LogDone { epoch, short } => {
                 self.logs_due.remove(&epoch);
+                self.logs.extend(short.map(|text| (epoch, text)));
                 Vec::new()
             }
         };
@@ -196,6 +225,7 @@ impl Node {
     fn write_down(&mut self, record: &Record) -> Result<(), AgentError> {
         self.journal.append(record)?;
         if let Record::Forgotten(epoch) = record {
+            self.logs.remove(epoch);
             self.tidy_up(*epoch);
             let report = self.machine.report();
             if report.attempts.is_empty() {
@@ -209,8 +239,12 @@ impl Node {
         let (signals, from_us) = mpsc::unbounded_channel();
         self.signals.insert(assignment.epoch, signals);
         let (context, events) = (self.context.clone(), self.events_from_attempts.clone());
-        let spec = self.specs.get(&assignment.spec.to_string()).cloned();
-        let run = async move { attempt::run(&context, assignment, spec, from_us, events).await };
+        let known = Known {
+            spec: self.specs.get(&assignment.spec.to_string()).cloned(),
+            facts: self.facts.remove(&assignment.epoch),
+            takes_logs: self.takes_logs,
+        };
+        let run = async move { attempt::run(&context, assignment, known, from_us, events).await };
         self.attempts.spawn(run);
     }
 
@@ -230,16 +264,25 @@ impl Node {
         });
     }
 
-    /// Returns what to report: an ending only once the server has its log.
-    fn report(&self) -> Report {
+    /// Returns what to report, and the logs that go with it: an ending only together with its log, or once the server has
+    /// that.
+    fn report(&self) -> (Report, BTreeMap<Epoch, String>) {
         let mut report = self.machine.report();
+        let mut logs = BTreeMap::new();
+        let mut bytes = 0;
         for attempt in &mut report.attempts {
-            let is_over = matches!(attempt.phase, AttemptPhase::Ended(_));
-            if is_over && self.logs_due.contains(&attempt.epoch) {
-                attempt.phase = AttemptPhase::Running;
+            if !matches!(attempt.phase, AttemptPhase::Ended(_)) {
+                continue;
+            }
+            let log = self.logs.get(&attempt.epoch);
+            bytes += log.map_or(0, String::len);
+            if self.logs_due.contains(&attempt.epoch) || bytes > REPORTED_LOGS_BYTES_MAX {
+                (attempt.phase, attempt.held) = (AttemptPhase::Running, None);
+            } else {
+                logs.extend(log.map(|text| (attempt.epoch, text.clone())));
             }
         }
-        report
+        (report, logs)
     }
 
     fn until_tick(&self) -> Duration {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Desired, NodeUsage, Report};
+use super::{Desired, NodeUsage, Report, RunFacts};
+use crate::ids::Epoch;
 use crate::model::{BlobId, JobSpec, TreeId};
 
 /// Where the calls of agents are, below the server's address.
@@ -22,6 +23,9 @@ pub struct SyncRequest {
     /// The usage, if it was measured since the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<NodeUsage>,
+    /// The whole logs of attempts that ended, if they are short and were not sent before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub logs: BTreeMap<Epoch, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +36,15 @@ pub struct SyncAnswer {
     /// The specifications of some assignments that the node has not started, by their hashes. It requests the others.
     #[serde(default)]
     pub specs: BTreeMap<String, JobSpec>,
+    /// The facts of some attempts that the node has not started. It requests those of the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<Epoch, RunFacts>,
+    /// Whether logs may be sent with a report.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_logs: bool,
+    /// Logs that could not be stored. The node sends them by themselves, and reports the ends of their attempts again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_logs: Vec<Epoch>,
 }
 
 /// Which part of a log is sent.

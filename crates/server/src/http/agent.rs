@@ -11,15 +11,17 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use muster_core::agent::{
-    Desired, LogPart, LogReceived, NODE_HEADER, Report, SyncAnswer, SyncRequest,
+    AttemptPhase, Desired, LogPart, LogReceived, NODE_HEADER, Report, SHORT_LOG_BYTES_MAX,
+    SyncAnswer, SyncRequest,
 };
 use muster_core::ids::Epoch;
 use muster_core::model::{JobSpec, SpecHash};
 use muster_core::{ErrorChain, Input, Reply};
 use tracing::error;
 
-use super::listener;
+use super::{agent_run, listener};
 use crate::app::App;
+use crate::live::LiveAttempt;
 use crate::logs::{AppendError, LogKey};
 use crate::tokens;
 
@@ -43,6 +45,7 @@ pub async fn sync(
     if let Some(usage) = request.usage.take() {
         app.live.note_usage(&node, usage);
     }
+    let refused_logs = store_logs(&app, &node, &mut request).await;
     let mut news = app.live.news_of(&node);
     let mut newest = app.live.newest_report(&node, &request.report.boot_id, request.sequence);
     let mut stopping = app.stopping.clone();
@@ -75,9 +78,60 @@ pub async fn sync(
             };
         if !has_news {
             let specs = specs_for(&app, &desired, &request.report).await;
-            return Json(SyncAnswer { sequence: request.sequence, desired, specs }).into_response();
+            let facts = agent_run::facts_for(&app, &node, &desired, &request.report, &specs);
+            let sequence = request.sequence;
+            let takes_logs = true;
+            let answer = SyncAnswer { sequence, desired, specs, facts, takes_logs, refused_logs };
+            return Json(answer).into_response();
         }
     }
+}
+
+/// Stores the logs that came with a report, before the ends of their attempts can be acknowledged. An attempt whose log
+/// cannot be stored has not ended as far as the core is concerned; the node then sends that log by itself.
+async fn store_logs(app: &App, node: &str, request: &mut SyncRequest) -> Vec<Epoch> {
+    let mut refused = Vec::new();
+    for (epoch, text) in std::mem::take(&mut request.logs) {
+        // What has ended is only acknowledged again.
+        let Some(attempt) = app.live.attempt(epoch) else { continue };
+        let Some(rank) = attempt.rank_of(node) else { continue };
+        let length = text.len() as u64;
+        let stored = match text.len() <= SHORT_LOG_BYTES_MAX {
+            true => append(app, &attempt, (epoch, rank), (0, false), text.into()).await,
+            false => Ok(0),
+        };
+        if let Err(failed) = &stored
+            && !failed.is_full()
+            && !matches!(failed, AppendError::Over)
+        {
+            error!(error = %ErrorChain(failed), "cannot write a log");
+        }
+        if !stored.is_ok_and(|next| next >= length) {
+            refused.push(epoch);
+        }
+    }
+    for attempt in &mut request.report.attempts {
+        if refused.contains(&attempt.epoch) {
+            (attempt.phase, attempt.held) = (AttemptPhase::Running, None);
+        }
+    }
+    refused
+}
+
+async fn append(
+    app: &App,
+    attempt: &LiveAttempt,
+    (epoch, rank): (Epoch, usize),
+    at: (u64, bool),
+    bytes: Bytes,
+) -> Result<u64, AppendError> {
+    let (log, workspace) = (LogKey { job: attempt.job, epoch, rank }, attempt.workspace);
+    app.blobs.measure_soon(workspace);
+    let blobs = app.blobs.clone();
+    let reserve = move |bytes, kind| blobs.reserve_for_log(workspace, bytes, kind);
+    let live = app.live.clone();
+    let is_live = move || live.attempt(epoch).is_some();
+    app.logs.append(log, at, bytes, is_live, reserve).await
 }
 
 /// The specifications of new assignments. The node requests those that cannot be read now later.
@@ -132,13 +186,7 @@ pub async fn log(
     // Only the holder of the live epoch may write; an older one learns that its attempt has ended.
     let Some(attempt) = app.live.attempt(epoch) else { return StatusCode::GONE.into_response() };
     let Some(rank) = attempt.rank_of(&node) else { return refused() };
-    let (log, workspace) = (LogKey { job: attempt.job, epoch, rank }, attempt.workspace);
-    app.blobs.measure_soon(workspace);
-    let blobs = app.blobs.clone();
-    let reserve = move |bytes, kind| blobs.reserve_for_log(workspace, bytes, kind);
-    let live = app.live.clone();
-    let is_live = move || live.attempt(epoch).is_some();
-    match app.logs.append(log, (offset, last == 1), body, is_live, reserve).await {
+    match append(&app, &attempt, (epoch, rank), (offset, last == 1), body).await {
         Ok(next) => Json(LogReceived { next }).into_response(),
         Err(AppendError::Over) => StatusCode::GONE.into_response(),
         Err(full) if full.is_full() => {
@@ -212,7 +260,13 @@ mod tests {
             waiting: Vec::new(),
         };
         let poll = |sequence, wait_ms| {
-            let request = SyncRequest { sequence, report: report.clone(), wait_ms, usage: None };
+            let request = SyncRequest {
+                sequence,
+                report: report.clone(),
+                wait_ms,
+                usage: None,
+                logs: BTreeMap::new(),
+            };
             Box::pin(sync(State(app.clone()), headers.clone(), Json(request)))
         };
         assert_eq!(poll(1, 0).await.status(), StatusCode::OK, "the node joins");
