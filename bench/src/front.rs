@@ -1,5 +1,6 @@
 //! The HTTP interface: reads over real connections next to nginx with the same bytes, the idle server, and its start.
 
+pub mod followers;
 mod load;
 mod nginx;
 
@@ -12,6 +13,7 @@ use muster_core::model::WorkspaceKey;
 use muster_wire::Route;
 
 use crate::brain;
+use crate::nodes::keep;
 use crate::report::{Report, Samples};
 use crate::server::Server;
 use load::Caller;
@@ -107,11 +109,7 @@ fn idle(report: &mut Report, pid: u32) -> Result<()> {
     std::thread::sleep(IDLE_TIME);
     let used = (cpu_time(pid)? - before).as_secs_f64();
     let percent = 100.0 * used / started.elapsed().as_secs_f64();
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes: f64 =
-        resident.and_then(|text| text.trim().strip_suffix(" kB")).context("no VmRSS")?.parse()?;
-    let megabytes = kilobytes * 1024.0 / 1e6;
+    let megabytes = keep::resident(pid)? as f64 / 1e6;
     let figure = format!("{megabytes:.1} MB");
     report.goal("idle server, 1,000 clusters", figure, "60 MB", megabytes < RESIDENT_GOAL_MB);
     let figure = format!("{percent:.2} % of a core");

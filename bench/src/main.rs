@@ -10,9 +10,10 @@ mod report;
 mod server;
 mod storage;
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::report::Report;
 use crate::server::Server;
@@ -32,56 +33,57 @@ async fn main() -> Result<()> {
     anyhow::ensure!(muster.exists(), "{} is missing: run `make bench`", muster.display());
     let folder = tempfile::tempdir()?;
     let mut report = Report::new();
-    // `muster-bench brain` measures the core only, `replay` only the traces, `front` only reads and starts, `fair` only
-    // submissions next to another tenant, `nodes` only jobs on nodes, and `storage` only blobs and azure-ai-ml.
-    if only.as_deref() == Some("front") {
-        front::measure(&mut report, &muster, folder.path()).await?;
-        println!("{report}");
-        return Ok(());
-    }
-    if only.as_deref() == Some("fair") {
-        let measured = fair::measure(&mut report, &muster, folder.path()).await;
-        println!("{report}");
-        return measured;
-    }
-    if only.as_deref() == Some("nodes") {
-        nodes::measure(&mut report, &muster, folder.path()).await?;
-        println!("{report}");
-        return Ok(());
-    }
-    if only.as_deref() == Some("storage") {
-        let measured = storage::measure(&mut report, &muster, folder.path()).await;
-        println!("{report}");
-        return measured;
-    }
-    brain::replay(&mut report)?;
-    if only.as_deref() != Some("replay") {
-        brain::measure(&mut report, folder.path())?;
-    }
-    if only.is_some() {
-        println!("{report}");
-        return Ok(());
-    }
+    let measured = match only.as_deref() {
+        Some(part) => measure(part, &mut report, &muster, folder.path()).await,
+        None => measure_all(&mut report, &muster, folder.path()).await,
+    };
+    println!("{report}");
+    measured
+}
 
-    front::measure(&mut report, &muster, folder.path()).await?;
+/// Every part, in the order in which a run without arguments measures them.
+const PARTS: [&str; 9] =
+    ["replay", "brain", "front", "submits", "fair", "storage", "followers", "arrays", "nodes"];
+
+/// A part that fails does not keep the next ones from being measured.
+async fn measure_all(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> {
+    let mut all = Ok(());
+    for part in PARTS {
+        let measured = measure(part, report, muster, folder).await;
+        all = all.and(measured.context(part));
+    }
+    all
+}
+
+async fn measure(part: &str, report: &mut Report, muster: &Path, folder: &Path) -> Result<()> {
+    match part {
+        "replay" => brain::replay(report),
+        "brain" => brain::measure(report, folder),
+        "front" => front::measure(report, muster, folder).await,
+        "submits" => submits(report, muster, folder).await,
+        "fair" => fair::measure(report, muster, folder).await,
+        "storage" => storage::measure(report, muster, folder).await,
+        "followers" => front::followers::measure(report, muster, folder).await,
+        "arrays" => nodes::arrays::measure(report, muster, folder).await,
+        "nodes" => nodes::measure(report, muster, folder).await,
+        other => bail!("there is no part '{other}'; there are {}", PARTS.join(", ")),
+    }
+}
+
+async fn submits(report: &mut Report, muster: &Path, folder: &Path) -> Result<()> {
     eprintln!("measuring what this machine can do …");
-    let sync_one = raw::durable_appends_per_second(folder.path(), 1)?;
-    let sync_eight = raw::durable_appends_per_second(folder.path(), 8)?;
-    let sync_many = raw::durable_appends_per_second(folder.path(), 64)?;
+    let sync_one = raw::durable_appends_per_second(folder, 1)?;
+    let sync_eight = raw::durable_appends_per_second(folder, 8)?;
+    let sync_many = raw::durable_appends_per_second(folder, 64)?;
 
-    let server = Server::start(muster.clone(), folder.path().join("state")).await?;
+    let server = Server::start(muster.to_owned(), folder.join("state")).await?;
     for (clients, limit) in [(1, sync_one), (8, sync_eight), (64, sync_many)] {
         eprintln!("durable submits with {clients} clients, {} s …", SUBMIT_TIME.as_secs());
         let rate = submit_rate(&server, clients).await?;
         let what = format!("durable submits, {clients} clients");
         report.rate(&what, rate, "append 256 B + fdatasync", limit);
     }
-    server.end().await?;
-    let fair = fair::measure(&mut report, &muster, folder.path()).await;
-    let storage = storage::measure(&mut report, &muster, folder.path()).await;
-    let nodes = nodes::measure(&mut report, &muster, folder.path()).await;
-    println!("{report}");
-    fair.and(storage).and(nodes)
+    server.end().await
 }
 
 /// Submits to a cluster that may not have nodes, so that nothing but the submission is measured.

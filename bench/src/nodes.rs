@@ -1,6 +1,7 @@
 //! Nodes: how soon a job runs, how many run per second, what one costs, and what a crash of the server does to them,
 //! next to plain processes without a server and next to two schedulers.
 
+pub mod arrays;
 mod hyperqueue;
 pub mod keep;
 mod local;

@@ -13,7 +13,7 @@ use muster_wire::access::{self, UserDocument};
 use muster_wire::cloud::TokenReply;
 use muster_wire::compute::NodeList;
 use muster_wire::datastore::{DatastoreResource, Secrets};
-use muster_wire::job::{JobResource, RunDetails};
+use muster_wire::job::{JobResource, JobStatus, RunDetails};
 use muster_wire::{AccessRoute, HistoryRoute, Page, Route, StorageRoute, compute, from_json, job};
 use reqwest::{Certificate, Client, Method};
 use rustix::process::Signal;
@@ -222,7 +222,8 @@ impl Server {
     }
 
     pub async fn wait_until_over(&self, name: &str) -> Result<()> {
-        self.wait_for_end(name, PATIENCE, Duration::from_millis(2)).await
+        self.wait_for_end(name, PATIENCE, Duration::from_millis(2)).await?;
+        Ok(())
     }
 
     pub async fn wait_for_end(
@@ -230,13 +231,13 @@ impl Server {
         name: &str,
         patience: Duration,
         pause: Duration,
-    ) -> Result<()> {
+    ) -> Result<JobStatus> {
         let route = Route::Job { workspace: workspace(), name: name.into() };
         let started = Instant::now();
         while started.elapsed() < patience {
             let job: JobResource = from_json(&self.call(Method::GET, &route, None).await?)?;
             if job.properties.status.is_terminal() {
-                return Ok(());
+                return Ok(job.properties.status);
             }
             tokio::time::sleep(pause).await;
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::front::{Nginx, trusting};
+use crate::nodes::keep;
 use crate::report::Report;
 use crate::server::Server;
 use files::{FileStore, Large, Small};
@@ -245,9 +246,5 @@ fn memory(
 }
 
 fn resident_mb(pid: u32) -> Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes: f64 =
-        resident.and_then(|text| text.trim().strip_suffix(" kB")).context("no VmRSS")?.parse()?;
-    Ok(kilobytes * 1024.0 / 1e6)
+    Ok(keep::resident(pid)? as f64 / 1e6)
 }

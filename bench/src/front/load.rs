@@ -120,16 +120,40 @@ impl Caller {
         self.say(&request)
     }
 
-    fn say(&mut self, request: &str) -> Result<&[u8]> {
+    /// Requests a stream, and reads the head of its response.
+    pub fn follow(&mut self, path: &str) -> Result<()> {
+        let header = &self.header;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+        let head = self.head(&request)?;
+        check(std::str::from_utf8(&self.received[..head])?)
+    }
+
+    /// Appends what arrives next.
+    pub fn read_on(&mut self, received: &mut Vec<u8>) -> Result<()> {
+        more(&mut self.stream, received)
+    }
+
+    /// The same connection for another thread, which may close it.
+    pub fn socket(&self) -> Result<TcpStream> {
+        Ok(self.stream.sock.try_clone()?)
+    }
+
+    /// Sends a request, and reads until the end of the response's head, whose length is returned.
+    fn head(&mut self, request: &str) -> Result<usize> {
         let Caller { stream, received, .. } = self;
         stream.write_all(request.as_bytes())?;
         received.clear();
-        let head = loop {
+        loop {
             more(stream, received)?;
             if let Some(at) = received.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
+                return Ok(at + 4);
             }
-        };
+        }
+    }
+
+    fn say(&mut self, request: &str) -> Result<&[u8]> {
+        let head = self.head(request)?;
+        let Caller { stream, received, .. } = self;
         let length = length(&received[..head])?;
         while received.len() < head + length {
             more(stream, received)?;
@@ -147,10 +171,15 @@ fn more(stream: &mut impl Read, received: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-fn length(head: &[u8]) -> Result<usize> {
-    let head = std::str::from_utf8(head)?;
+fn check(head: &str) -> Result<()> {
     let is_good = ["HTTP/1.1 200 ", "HTTP/1.1 201 "].iter().any(|good| head.starts_with(good));
     anyhow::ensure!(is_good, "the request failed: {head}");
+    Ok(())
+}
+
+fn length(head: &[u8]) -> Result<usize> {
+    let head = std::str::from_utf8(head)?;
+    check(head)?;
     let mut fields = head.lines().filter_map(|line| line.split_once(": "));
     let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     Ok(length.context("the response has no Content-Length")?.1.parse()?)

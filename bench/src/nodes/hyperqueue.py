@@ -24,10 +24,15 @@ def first_line(client, path):
     return wait_for_line(path, 0.001) - before
 
 
-def bulk(client, tasks, path):
+def no_op_tasks(tasks):
     job = Job(max_fails=None)
     for _ in range(tasks):
         job.program(["/bin/sh", "-c", "true"], stdout=None, stderr=None)
+    return job
+
+
+def bulk(client, tasks, path):
+    job = no_op_tasks(tasks)
     # Its own wait polls once a second; a last task of lower priority shows the end more precisely.
     job.program(STAMP, stdout=str(path), stderr=None, priority=-1)
     before = time.time_ns()
@@ -45,7 +50,9 @@ def append(client, tasks, path):
 
 
 def main(folder, cores):
-    cluster = LocalCluster(str(folder / "server"), WorkerConfig(cores=cores))
+    # Without a worker, tasks wait.
+    worker = WorkerConfig(cores=cores) if cores > 0 else None
+    cluster = LocalCluster(str(folder / "server"), worker)
     client = cluster.client()
     print("ready", flush=True)
     for number, line in enumerate(sys.stdin):
@@ -53,7 +60,10 @@ def main(folder, cores):
         if word == "first-line":
             took = first_line(client, folder / f"out-{time.time_ns()}-{number}")
         elif word == "bulk":
-            took = bulk(client, int(rest[0]), folder / "bulk")
+            took = bulk(client, int(rest[0]), folder / f"bulk-{time.time_ns()}-{number}")
+        elif word == "queue":
+            client.submit(no_op_tasks(int(rest[0])))
+            took = 0
         else:
             took = append(client, int(rest[0]), rest[1])
         print("took", took, flush=True)

@@ -122,6 +122,15 @@ pub fn cpu(root: u32) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// The resident memory of a process in bytes, without its children.
+pub fn resident(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes: u64 =
+        resident.and_then(|text| text.trim().strip_suffix(" kB")).context("no VmRSS")?.parse()?;
+    Ok(kilobytes * 1024)
+}
+
 /// Kills everything below a process, until nothing is left.
 pub fn end(root: u32) {
     let started = Instant::now();

@@ -13,6 +13,7 @@ use crate::report::Samples;
 /// The first argument that makes this program such a loop.
 pub const WORD: &str = "loop";
 
+pub const PLAIN: &str = "sh started directly";
 const BUBBLEWRAP: [&str; 11] = [
     "bwrap",
     "--unshare-all",
@@ -28,7 +29,7 @@ const BUBBLEWRAP: [&str; 11] = [
 ];
 
 pub fn plain(runs: usize, tasks: usize) -> Result<Figures> {
-    measure("sh started directly", &[], runs, tasks)
+    measure(PLAIN, &[], runs, tasks)
 }
 
 pub fn bubblewrap(runs: usize, tasks: usize) -> Result<Figures> {
@@ -50,6 +51,15 @@ fn measure(
         let started = parse_stamp(&String::from_utf8_lossy(&output.stdout))?;
         warm.add(Duration::from_nanos(started.saturating_sub(before)));
     }
+    Ok(Figures { name, warm, bulk: bulk(name, prefix, tasks)?, crash: None })
+}
+
+/// The no-op tasks alone, started directly.
+pub fn plain_bulk(tasks: usize) -> Result<Bulk> {
+    bulk(PLAIN, &[], tasks)
+}
+
+fn bulk(name: &str, prefix: &[&'static str], tasks: usize) -> Result<Bulk> {
     // Bubblewrap does not wait for what it starts, so a reaper has to, for its time to be counted.
     let reaper = keep::words()?;
     let before = keep::cpu(std::process::id());
@@ -59,7 +69,7 @@ fn measure(
     let cpu = keep::cpu(std::process::id()).saturating_sub(before);
     let took = String::from_utf8_lossy(&output.stdout).trim().parse();
     let took = Duration::from_nanos(took.with_context(|| format!("{name} failed"))?);
-    Ok(Figures { name, warm, bulk: Bulk { tasks, took, cpu }, crash: None })
+    Ok(Bulk { tasks, took, cpu })
 }
 
 /// `muster-bench loop TASKS [PREFIX…]`: runs this many no-op tasks, and prints how long that took.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use muster_core::model::{JobSpec, ShareRequest};
+use muster_core::model::{ArrayPlan, JobSpec, ShareRequest};
 use muster_wire::job::{JobStatus, property};
 
 use super::{Bulk, Crash, NO_OP, PATIENCE, STAMP, keep};
@@ -15,6 +15,17 @@ use crate::server::Server;
 
 const CLIENTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(50);
+
+fn no_op(cluster: &str) -> JobSpec {
+    let share = ShareRequest { vcpus: Some(1), ..ShareRequest::default() };
+    JobSpec { share, ..JobSpec::new(cluster, NO_OP) }
+}
+
+pub fn no_op_array(cluster: &str, tasks: usize) -> Result<JobSpec> {
+    let indices = format!("0-{}", tasks - 1).parse()?;
+    let plan = ArrayPlan { indices, concurrency: None, timeout: None };
+    Ok(JobSpec { array: Some(Box::new(plan)), ..no_op(cluster) })
+}
 
 /// How jobs are isolated.
 #[derive(Clone, Copy)]
@@ -88,6 +99,21 @@ impl Stack {
         Ok(Bulk { tasks, took, cpu })
     }
 
+    /// One array of this many tasks, with as many running at once as its node has cores.
+    pub async fn array(&self, name: &str, tasks: usize) -> Result<Bulk> {
+        self.server.put_cluster("array", 1, 1, 0).await?;
+        self.server.wait_for_nodes("array", 1).await?;
+        let pid = self.server.pid().context("the server runs")?;
+        let (started, before) = (Instant::now(), keep::cpu(pid));
+        self.server.submit_spec(name, &no_op_array("array", tasks)?).await?;
+        let status = self.server.wait_for_end(name, PATIENCE, PAUSE).await?;
+        let (took, cpu) = (started.elapsed(), keep::cpu(pid).saturating_sub(before));
+        // An array is completed only if all of its tasks are.
+        ensure!(status == JobStatus::Completed, "the array ended as {status:?}");
+        self.server.delete_cluster("array").await?;
+        Ok(Bulk { tasks, took, cpu })
+    }
+
     /// Kills the server when half of the jobs have ended, and starts it again.
     pub async fn crash(self, tasks: usize) -> Result<Crash> {
         // No job starts before all are accepted, so that half is really half.
@@ -121,8 +147,7 @@ impl Stack {
     }
 
     async fn submit_all(&self, cluster: &str, tasks: usize) -> Result<()> {
-        let share = ShareRequest { vcpus: Some(1), ..ShareRequest::default() };
-        let spec = JobSpec { share, ..JobSpec::new(cluster, NO_OP) };
+        let spec = no_op(cluster);
         let mut clients = Vec::new();
         for client in 0..CLIENTS {
             let (server, spec, cluster) =

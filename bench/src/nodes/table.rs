@@ -43,15 +43,15 @@ pub fn fill(report: &mut Report, ours: &Ours, peers: &[Figures]) {
     }
 }
 
-fn figure(bulk: &Bulk) -> String {
+pub fn figure(bulk: &Bulk) -> String {
     format!("{:.0} per second, {:.2} ms CPU each", per_second(bulk), cpu_ms(bulk))
 }
 
-fn per_second(bulk: &Bulk) -> f64 {
+pub fn per_second(bulk: &Bulk) -> f64 {
     bulk.tasks as f64 / bulk.took.as_secs_f64()
 }
 
-fn cpu_ms(bulk: &Bulk) -> f64 {
+pub fn cpu_ms(bulk: &Bulk) -> f64 {
     bulk.cpu.as_secs_f64() * 1e3 / bulk.tasks as f64
 }
 
