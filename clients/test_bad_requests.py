@@ -26,9 +26,9 @@ def revision(server):
     uri = f"file:{urllib.parse.quote(str(server.state_dir / 'muster.db'))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     try:
-        noted = '{"ActivityNoted"%"Refused"%'
-        count = "SELECT count(*) FROM events WHERE change NOT LIKE ?"
-        return connection.execute(count, (noted,)).fetchone()[0]
+        refused = "SELECT count(*) FROM activity WHERE doc LIKE '%\"Refused\"%'"
+        count = f"SELECT last_revision - ({refused}) FROM meta"
+        return connection.execute(count).fetchone()[0]
     finally:
         connection.close()
 

@@ -17,6 +17,7 @@ mod load;
 mod members;
 mod meta;
 mod open;
+mod packed;
 mod reader;
 mod schema;
 mod series;

@@ -1,3 +1,5 @@
+mod size;
+
 use muster_core::agent::Report;
 use muster_core::ids::Epoch;
 use muster_core::model::{Caller, WorkspaceKey};

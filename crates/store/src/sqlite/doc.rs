@@ -1,5 +1,6 @@
 //! Records as JSON text in a column, and the queries that fetch them.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use rusqlite::{Connection, Params, Row};
@@ -7,6 +8,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::fault::Doing;
+use super::packed;
 use crate::StoreError;
 
 /// The text of a record. Maps are ordered, so equal records have equal text.
@@ -52,6 +54,25 @@ pub(super) fn decode_optional<T: DeserializeOwned>(
     let text = row.get_ref(column).doing("reading a row", path)?;
     let text = text.as_str_or_null().map_err(|why| damaged(path, &why))?;
     text.map(serde_json::from_str).transpose().map_err(|why| damaged(path, &why))
+}
+
+/// The text in column `column` of this row, or in its compact form in the next one. `near` is what it was packed with.
+pub(super) fn unpacked<'r>(
+    row: &'r Row<'_>,
+    column: usize,
+    near: u64,
+    path: &Path,
+) -> Result<Cow<'r, str>, StoreError> {
+    let doing = "reading a row";
+    let packed = row.get_ref(column + 1).doing(doing, path)?;
+    let packed = packed.as_blob_or_null().map_err(|why| damaged(path, &why))?;
+    if let Some(packed) = packed {
+        let what = "a packed record cannot be read".to_owned();
+        let text = packed::unpack(packed, near).map(Cow::Owned);
+        return text.ok_or(StoreError::Damaged { path: path.to_owned(), what });
+    }
+    let text = row.get_ref(column).doing(doing, path)?;
+    text.as_str().map(Cow::Borrowed).map_err(|why| damaged(path, &why))
 }
 
 /// Every row of a query, each converted to a `T`.

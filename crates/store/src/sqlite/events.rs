@@ -8,6 +8,7 @@ use rusqlite::Connection;
 
 use super::doc::{self, encode};
 use super::fault::Doing;
+use super::packed;
 use super::write::Writer;
 use crate::{Event, EventRetention, Revision, StoreError};
 
@@ -21,8 +22,9 @@ pub(super) fn append(
     wall: Wall,
     change: &Change,
 ) -> Result<(), StoreError> {
-    let sql = "INSERT INTO events (revision, wall_us, change) VALUES (?1, ?2, ?3)";
-    Writer { connection, path }.run(sql, (revision, wall.0, encode(change)))
+    let sql = "INSERT INTO events (revision, wall_us, change, packed) VALUES (?1, ?2, '', ?3)";
+    let packed = packed::pack(&encode(change), wall.0);
+    Writer { connection, path }.run(sql, (revision, wall.0, packed))
 }
 
 /// Deletes the oldest entries, up to the first one that is kept, so that the log has no gap. `last` is the newest entry,
@@ -69,14 +71,15 @@ pub(super) fn after(
     after: Revision,
     limit: usize,
 ) -> Result<Vec<Event>, StoreError> {
-    let sql = "SELECT revision, wall_us, change FROM events \
+    let sql = "SELECT revision, wall_us, change, packed FROM events \
                WHERE revision > ?1 ORDER BY revision LIMIT ?2";
     let doing = "reading events";
     let found = doc::rows(connection, path, sql, (doc::key(after.0), limit), |row| {
+        let wall_us = row.get(1).doing(doing, path)?;
         Ok(Event {
             revision: Revision(row.get(0).doing(doing, path)?),
-            wall_us: row.get(1).doing(doing, path)?,
-            change: row.get(2).doing(doing, path)?,
+            wall_us,
+            change: doc::unpacked(row, 2, wall_us, path)?.into_owned().into(),
         })
     })?;
     match found.first() {

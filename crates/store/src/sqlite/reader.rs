@@ -217,9 +217,14 @@ impl Snapshot<'_> {
 
     /// One by one, because the jobs of a list may be far apart.
     fn add_attempts(&self, views: &mut [JobView]) -> Result<(), StoreError> {
-        let sql = "SELECT doc FROM attempts WHERE job = ?1 ORDER BY epoch";
+        let sql = "SELECT doc, packed, epoch FROM attempts WHERE job = ?1 ORDER BY epoch";
         for view in views {
-            view.attempts = doc::many(&self.transaction, self.path, sql, (view.job.id.0,))?;
+            let id = (view.job.id.0,);
+            view.attempts = doc::rows(&self.transaction, self.path, sql, id, |row| {
+                let epoch: i64 = row.get(2).doing("reading a row", self.path)?;
+                let text = doc::unpacked(row, 0, epoch.cast_unsigned(), self.path)?;
+                serde_json::from_str(&text).map_err(|why| doc::damaged(self.path, &why))
+            })?;
         }
         Ok(())
     }

@@ -41,6 +41,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0009_job_metadata.sql"),
     include_str!("migrations/0010_names.sql"),
     include_str!("migrations/0011_children.sql"),
+    include_str!("migrations/0012_packed.sql"),
 ];
 
 /// The rows of blobs: "MUSB" in ASCII.

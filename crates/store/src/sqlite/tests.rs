@@ -6,6 +6,7 @@ mod full;
 mod governance;
 mod names;
 mod opening;
+mod packed;
 mod refusals;
 
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Params};
 
 use super::doc::{encode, word};
 use super::fault::Doing;
-use super::{activity, assets, children, datastores, deployments, jobs, trees};
+use super::{activity, assets, children, datastores, deployments, jobs, packed, trees};
 use crate::StoreError;
 
 /// How long a client can ask how an operation ended.
@@ -212,8 +212,8 @@ impl Writer<'_> {
     /// One record per attempt: a second one fails the commit.
     fn attempt(&self, attempt: &AttemptRecord) -> Result<(), StoreError> {
         self.run(
-            "INSERT INTO attempts (job, epoch, doc) VALUES (?1, ?2, ?3)",
-            (attempt.job.0, attempt.epoch.0, encode(attempt)),
+            "INSERT INTO attempts (job, epoch, doc, packed) VALUES (?1, ?2, '', ?3)",
+            (attempt.job.0, attempt.epoch.0, packed::pack(&encode(attempt), attempt.epoch.0)),
         )
     }
 
