@@ -14,6 +14,7 @@ use crate::artifacts::JobLocks;
 use crate::artifacts::removal::Unremoved;
 use crate::blobs::{Blobs, KeyedLock};
 use crate::environments::Service;
+use crate::feeds::Feeds;
 use crate::followers::Followers;
 use crate::guesses::Guesses;
 use crate::http::{Offer, Source, Tunnel};
@@ -73,6 +74,8 @@ pub struct App {
     pub rates: Rates,
     /// Those who follow the event log.
     pub followers: Arc<Followers>,
+    /// What the followers of a workspace share.
+    pub feeds: Feeds,
     /// See [`Limits`](crate::Limits).
     pub connections_per_address: Option<usize>,
     /// The services of running jobs that users open.

@@ -14,6 +14,7 @@ mod clock;
 mod config;
 mod ended;
 pub mod environments;
+mod feeds;
 mod first_start;
 mod followers;
 mod guesses;

@@ -26,6 +26,7 @@ use crate::certificates::{self, CertificateSource};
 use crate::check::{self, Check};
 use crate::config::{Ready, ServeError, ServerConfig};
 use crate::environments::{self, Service};
+use crate::feeds::Feeds;
 use crate::followers::{FollowerLimits, Followers};
 use crate::guesses::Guesses;
 use crate::http::{Listeners, Offer, Source, Tunnel};
@@ -178,6 +179,7 @@ impl Server {
             refusals: Refusals::default(),
             rates: Rates::new(config.limits.rates),
             followers: Followers::new(FollowerLimits::default()),
+            feeds: Feeds::default(),
             connections_per_address: config.limits.connections_per_address,
             services: Services::default(),
             offer: self.offer(),

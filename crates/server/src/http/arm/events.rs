@@ -1,20 +1,19 @@
-//! The stream of a workspace's events. Each stream has a task that is woken after a commit and reads the event log with
-//! a reader of its own, so a stream never holds up the writer, whatever its client does.
+//! The stream of a workspace's events. Each stream has a task that is woken after a commit and takes the new events from
+//! the feed of the workspace, so a stream never holds up the writer or other streams, whatever its client does.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::sse::{Event, Sse};
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use muster_core::Change;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{Action, Caller, Scope, WorkspaceKey};
-use muster_core::time::Wall;
 use muster_store::{Reader, Revision, StoreError};
 use muster_wire::ArmError;
-use muster_wire::event::{END, EndDocument, EndReason, EventDocument, Filter};
+use muster_wire::event::{END, EndDocument, EndReason, Filter, MEDIA_TYPE};
 use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::{mpsc, watch};
@@ -22,13 +21,12 @@ use tokio::time::Instant;
 
 use super::{Call, Failed, auth, workspace};
 use crate::app::App;
+use crate::feeds::{self, Feed, Next, PAGE, Page};
 use crate::followers::{Follower, TooMany};
 
 pub const LAST_EVENT_ID: &str = "last-event-id";
 /// How many events wait for a client that reads slowly.
 const QUEUE: usize = 64;
-/// How many entries of the log are read at once.
-const PAGE: usize = 512;
 /// Commits within this time are read together.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -51,20 +49,21 @@ pub async fn follow(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> 
         if after < floor || after > last {
             return Ok(Err((floor, last)));
         }
-        Ok(Ok((after, filter(reader, workspace.id, &of)?)))
+        Ok(Ok((after, last, filter(reader, workspace.id, &of)?)))
     });
-    let (after, filter) = match read.await? {
+    let (after, last, filter) = match read.await? {
         Ok(start) => start,
         Err(range) => return Err(gone(since.unwrap_or_default(), range).into()),
     };
     let (sender, mut receiver) = mpsc::channel(QUEUE + 1);
     // The last event has a place of its own, however slowly the client reads.
-    let last = sender.clone().try_reserve_owned().expect("the queue is empty");
+    let ending = sender.clone().try_reserve_owned().expect("the queue is empty");
     let follow = Follow {
         app: Arc::clone(app),
         caller: call.caller.clone(),
         scope: Scope::workspace(&key),
-        filter,
+        feed: app.feeds.join(workspace.id, last, filter),
+        own_filter: None,
         after,
         sender,
         _follower: follower,
@@ -72,13 +71,25 @@ pub async fn follow(call: &Call, key: WorkspaceKey) -> Result<Response, Failed> 
     tokio::spawn(async move {
         let Err(stop) = follow.run(commits).await;
         if let Stop::Ended(end) = stop {
-            finish(last, &end);
+            finish(ending, &end);
         }
     });
-    let events = stream::poll_fn(move |context| {
-        receiver.poll_recv(context).map(|event| event.map(Ok::<_, Infallible>))
+    let pieces = stream::poll_fn(move |context| {
+        let mut events = Vec::new();
+        let received = receiver.poll_recv_many(context, &mut events, QUEUE + 1);
+        received.map(|_| joined(&events).map(Ok::<_, Infallible>))
     });
-    Ok(Sse::new(events).into_response())
+    let headers = [(CONTENT_TYPE, MEDIA_TYPE), (CACHE_CONTROL, "no-cache")];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+/// Everything that waits is sent together, because each piece costs a record of TLS. `None` ends the stream.
+fn joined(events: &[Bytes]) -> Option<Bytes> {
+    match events {
+        [] => None,
+        [event] => Some(event.clone()),
+        more => Some(more.concat().into()),
+    }
 }
 
 fn revision(text: &str) -> Result<Revision, ArmError> {
@@ -127,9 +138,9 @@ fn filter(
 }
 
 /// The last event tells the client how to go on. It is not sent to a client that has left.
-fn finish(last: OwnedPermit<Event>, end: &EndDocument) {
-    if let Ok(event) = Event::default().event(END).json_data(end) {
-        last.send(event);
+fn finish(last: OwnedPermit<Bytes>, end: &EndDocument) {
+    if let Ok(data) = serde_json::to_string(end) {
+        last.send(format!("event: {END}\ndata: {data}\n\n").into());
     }
 }
 
@@ -141,9 +152,11 @@ struct Follow {
     app: Arc<App>,
     caller: Caller,
     scope: Scope,
-    filter: Filter,
+    feed: Arc<Feed>,
+    /// Set while the feed no longer has the next events, so that they are read from the log.
+    own_filter: Option<Filter>,
     after: Revision,
-    sender: mpsc::Sender<Event>,
+    sender: mpsc::Sender<Bytes>,
     _follower: Follower,
 }
 
@@ -172,20 +185,18 @@ impl Follow {
         let until = Instant::now() + limits.lifetime;
         let mut heartbeat_at = Instant::now() + limits.heartbeat;
         loop {
-            commits.mark_unchanged();
+            let commit = *commits.borrow_and_update();
             // A role may have been removed in the meantime.
             if !auth::may(&self.app, &self.caller, Action::Read, &self.scope) {
                 let message = "the caller may no longer read this workspace";
                 return Err(end(EndReason::Forbidden, message).into());
             }
-            let (documents, read) = self.page().await?;
-            for document in documents {
-                let event = Event::default().event(document.kind.as_str());
-                let event = event.id(document.revision.to_string()).json_data(&document);
-                self.send(event.expect("documents are plain data")).await?;
+            let page = self.page(commit).await?;
+            for event in page.events {
+                self.send(event.text).await?;
                 heartbeat_at = Instant::now() + limits.heartbeat;
             }
-            if read == PAGE {
+            if page.is_full {
                 continue;
             }
             tokio::select! {
@@ -193,8 +204,8 @@ impl Follow {
                 _ = commits.changed() => tokio::time::sleep(PAUSE).await,
                 () = tokio::time::sleep_until(heartbeat_at) => {
                     // With its id, so that a client of a quiet workspace does not fall behind the log.
-                    let event = Event::default().id(self.after.0.to_string()).comment("heartbeat");
-                    self.send(event).await?;
+                    let event = format!("id: {}\n: heartbeat\n\n", self.after.0);
+                    self.send(event.into()).await?;
                     heartbeat_at = Instant::now() + limits.heartbeat;
                 }
                 () = tokio::time::sleep_until(until) => {
@@ -208,31 +219,12 @@ impl Follow {
         }
     }
 
-    /// The next events of the workspace, and how many entries of the log were read for them.
-    async fn page(&mut self) -> Result<(Vec<EventDocument>, usize), Stop> {
-        let (after, mut filter) = (self.after, self.filter.clone());
-        let read = self.app.readers.read(move |reader| {
-            let entries = reader.events(after, PAGE)?;
-            let mut documents = Vec::new();
-            for entry in &entries {
-                let Ok(change) = serde_json::from_str::<Change>(&entry.change) else {
-                    tracing::error!(
-                        revision = entry.revision.0,
-                        "cannot read an entry of the event log"
-                    );
-                    continue;
-                };
-                let (revision, wall) = (entry.revision.0, Wall(entry.wall_us));
-                let found = filter.document(revision, wall, &change, |id| reader.job_by_id(id))?;
-                documents.extend(found);
-            }
-            let last = entries.last().map_or(after, |entry| entry.revision);
-            Ok((documents, entries.len(), last, filter))
-        });
-        match read.await {
-            Ok((documents, read, last, filter)) => {
-                (self.after, self.filter) = (last, filter);
-                Ok((documents, read))
+    /// The next events of the workspace.
+    async fn page(&mut self, commit: u64) -> Result<Page, Stop> {
+        match self.read(commit).await {
+            Ok(page) => {
+                self.after = page.last;
+                Ok(page)
             }
             Err(StoreError::EventsPruned { floor, .. }) => {
                 let message = "the next events were deleted; read the current state, and follow from the floor or later";
@@ -247,7 +239,23 @@ impl Follow {
         }
     }
 
-    async fn send(&self, event: Event) -> Result<(), Stop> {
+    async fn read(&mut self, commit: u64) -> Result<Page, StoreError> {
+        let behind = match self.feed.after(&self.app.readers, self.after, commit).await? {
+            Next::Page(page) => {
+                self.own_filter = None;
+                return Ok(page);
+            }
+            Next::Behind(filter) => filter,
+        };
+        let (after, filter) = (self.after, self.own_filter.take().unwrap_or(behind));
+        let read = self.app.readers.read(move |reader| feeds::read_page(reader, after, filter));
+        let (page, filter) = read.await?;
+        self.own_filter = Some(filter);
+        // The feed may have more.
+        Ok(Page { is_full: true, ..page })
+    }
+
+    async fn send(&self, event: Bytes) -> Result<(), Stop> {
         match self.sender.send_timeout(event, self.app.followers.limits.patience).await {
             Ok(()) => Ok(()),
             Err(SendTimeoutError::Closed(_)) => Err(Stop::Left),

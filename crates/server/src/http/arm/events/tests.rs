@@ -5,7 +5,7 @@ use axum::body::BodyDataStream;
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
 use muster_core::{Input, WorkspacePatch};
-use muster_wire::event::{EventKind, Received, StreamReader};
+use muster_wire::event::{EventDocument, EventKind, Received, StreamReader};
 use muster_wire::job::Dialect;
 use muster_wire::{Request, Route};
 
@@ -144,7 +144,7 @@ async fn a_follower_sees_its_own_workspace_and_resumes_where_it_stopped() {
         (first.kind, &*first.name, &*first.status),
         (EventKind::Workspace, "mine", "Succeeded")
     );
-    assert_eq!(stream.reader.last_id, Some(first.revision));
+    assert!(stream.reader.last_id >= Some(first.revision), "both may have come in one piece");
     let second = stream.event().await;
     assert!(second.revision > first.revision);
     drop(stream);
@@ -157,6 +157,39 @@ async fn a_follower_sees_its_own_workspace_and_resumes_where_it_stopped() {
     let resumed = bench.try_follow(owner, "mine", Some(0), Some(second.revision)).await;
     assert_eq!(resumed.expect("the header counts").event().await, third);
     drop(bench.server);
+}
+
+/// Every follower used to read the log after each commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn followers_of_a_workspace_read_the_log_once_for_all_of_them() {
+    const FOLLOWERS: usize = 20;
+    let bench = Bench::open(FollowerLimits::default()).await;
+    bench.make("mine").await;
+    let mut streams = Vec::new();
+    for _ in 0..FOLLOWERS {
+        streams.push(bench.follow("mine", None).await);
+    }
+    let before = bench.last();
+    let commits = 10;
+    bench.tag("mine", commits).await;
+    // A later one gets the same, from before it began to follow.
+    streams.push(bench.follow("mine", Some(before)).await);
+    for stream in &mut streams {
+        let mut seen = before;
+        for _ in 0..commits {
+            let event = stream.event().await;
+            assert!(event.revision > seen);
+            seen = event.revision;
+        }
+        assert_eq!(seen, bench.last());
+    }
+    let workspace = bench.app.readers.look_up(|reader| reader.workspace(&key("mine")));
+    let id = workspace.expect("rows").expect("it exists").id;
+    let filter = Filter::new(id, [].into_iter());
+    let feed = bench.app.feeds.join(id, Revision(0), filter);
+    let reads = feed.reads().await;
+    // One at the beginning, and at most one for each commit.
+    assert!(reads <= commits + 1, "{reads} reads for {commits} commits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
