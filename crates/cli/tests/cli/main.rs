@@ -25,6 +25,7 @@ mod gangs;
 mod golden;
 mod governance;
 mod gpus;
+mod history;
 mod hosts;
 mod instances;
 mod internet_access;
