@@ -54,6 +54,8 @@ fn record(world: &World, input: &Input) -> Option<Record> {
         }
         // and a node's events record its eviction.
         Input::EvictNode { .. } => None,
+        // The retention of jobs is a setting, not a request.
+        Input::RemoveExpired(_) => None,
         // Deployments are not in World; the resources that they create are recorded one by one.
         Input::Deploy(_) | Input::DeleteDeployment { .. } => None,
         // Datastores and assets are not in World either.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::agent::{Desired, Report};
 pub use crate::cluster_properties::ClusterPatch;
-use crate::ids::{EffectId, Epoch, OperationId};
+use crate::ids::{EffectId, Epoch, JobId, OperationId};
 use crate::model::{
     Activity, ActivityRequest, Asset, AssetContainer, AssetKind, AssetSpec, Caller, Capacity,
     Cluster, ContainerSpec, Datastore, DatastoreSpec, Deployment, Host, HostName, HostState, Job,
@@ -71,6 +71,8 @@ pub enum Input {
     },
     /// Changes the metadata of a job, archives it, or deletes one that has ended.
     EditJob(Box<JobEdit>),
+    /// The server proposes to remove jobs that ended longer ago than they are kept.
+    RemoveExpired(Box<ExpiredJobs>),
     Report {
         node: String,
         report: Report,
@@ -384,6 +386,14 @@ pub struct JobEdit {
     pub known: Option<KnownJob>,
 }
 
+/// Jobs that may be due for removal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExpiredJobs {
+    pub jobs: Vec<JobId>,
+    /// What the rows show, filled in by the layer that can read them. Live jobs and children are left out.
+    pub known: Vec<Job>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobAction {
     Patch(JobPatch),
@@ -440,6 +450,8 @@ pub enum Reply {
         is_new: bool,
     },
     CancelAccepted,
+    /// The jobs that were removed, because they ended longer ago than they are kept.
+    Removed(Vec<JobId>),
     /// The node will be evicted within this time.
     Evicting {
         within: Span,

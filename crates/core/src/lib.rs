@@ -17,7 +17,9 @@
 //! 7. [`why`]: the reasons why a job waits, computed when they are asked for.
 //! 8. [`access`]: which user may do what. [`governance`]: what is locked. [`hosts`]: the hosts that nodes run on.
 //! 9. [`invariants`]: what must always hold. [`binding`]: how `${{inputs.x}}` is replaced in a command.
-//!    `job_trees`: jobs that consist of other jobs. `batches`: short tasks that a node is given together. [`read_only`]: what can still be answered while the store refuses writes.
+//!    `job_trees`: jobs that consist of other jobs. `batches`: short tasks that a node is given together.
+//!    [`read_only`]: what can still be answered while the store refuses writes. [`retention`]: how long ended jobs are
+//!    kept.
 
 pub mod access;
 mod activity;
@@ -49,6 +51,7 @@ pub mod read_only;
 pub mod refusal;
 mod regions;
 mod requests;
+pub mod retention;
 mod step;
 pub mod storage;
 pub mod time;
@@ -60,9 +63,9 @@ pub use decide::{decide, decide_everything};
 pub use error_chain::ErrorChain;
 pub use input::{
     AccessRequest, AssetAction, AssetRequest, ClusterPatch, DeployRequest, DeployStep, DeployWhat,
-    Foreseen, GovernanceRequest, GroupPatch, HostRequest, Input, InputResult, JobAction, JobEdit,
-    JobPatch, JobRequest, KnownAsset, KnownJob, NewHost, NewLock, NewUser, RefusalKind, Refused,
-    Reply, SaveRequest, WorkspacePatch,
+    ExpiredJobs, Foreseen, GovernanceRequest, GroupPatch, HostRequest, Input, InputResult,
+    JobAction, JobEdit, JobPatch, JobRequest, KnownAsset, KnownJob, NewHost, NewLock, NewUser,
+    RefusalKind, Refused, Reply, SaveRequest, WorkspacePatch,
 };
 pub use model::DEFAULT_VM_SIZE;
 pub use observations::{desired_for, renew_unchanged};

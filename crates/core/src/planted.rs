@@ -80,6 +80,8 @@ bugs! {
     BatchTakenBackEarly,
     /// A restart forgets which children of a parent have ended.
     EndedChildrenForgotten,
+    /// Ended jobs are removed before their time.
+    YoungJobRemoved,
 }
 
 #[cfg(feature = "planted-bugs")]

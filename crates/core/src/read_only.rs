@@ -141,6 +141,7 @@ pub fn is_taken_on_reserve(input: &Input) -> bool {
         | Input::NodeEvicted { .. }
         | Input::NodeEnded { .. }
         | Input::EvictNode { .. }
+        | Input::RemoveExpired(_)
         | Input::DeleteDeployment { .. }
         | Input::DeleteDatastore { .. }
         | Input::Tick

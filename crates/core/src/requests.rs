@@ -7,6 +7,7 @@ mod cluster_rules;
 pub(crate) mod datastore;
 pub(crate) mod deployment;
 pub(crate) mod evict;
+pub(crate) mod expired;
 pub(crate) mod governance;
 pub(crate) mod host;
 pub(crate) mod instance;

@@ -127,6 +127,7 @@ pub(crate) fn take_in(tx: &mut Transaction<'_>, input: &Input) -> InputResult {
             requests::job::cancel(tx, workspace, name, known.as_deref())
         }
         Input::EditJob(edit) => requests::job_life::edit(tx, edit),
+        Input::RemoveExpired(expired) => requests::expired::remove(tx, expired),
         Input::Report { node, report } => observations::on_report(tx, node, report),
         Input::SaveTree(request) => observations::on_tree(tx, request),
         Input::EffectDone { effect, result } => observations::on_effect_done(tx, *effect, result),

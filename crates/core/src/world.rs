@@ -44,6 +44,7 @@ use crate::model::{
 };
 use crate::planted::{Bug, is_planted};
 use crate::regions::Regions;
+use crate::retention::JobRetention;
 use crate::time::{Elapsed, Now, Span, Wall};
 
 /// The operator's settings that decisions depend on. They are not state: they are given at every start.
@@ -74,6 +75,7 @@ pub struct Settings {
     /// The regions in which resources may be created.
     pub regions: Regions,
     pub quota: DefaultLimits,
+    pub retention: JobRetention,
 }
 
 /// Within what the names of computes must be unique.
@@ -102,6 +104,7 @@ impl Default for Settings {
             cluster_names: ClusterNames::default(),
             regions: Regions::default(),
             quota: DefaultLimits::default(),
+            retention: JobRetention::default(),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use muster_core::model::{AssetKind, WorkspaceKey};
-use muster_core::time::Wall;
+use muster_core::ids::JobId;
+use muster_core::model::{AssetKind, Job, WorkspaceKey};
+use muster_core::time::{Span, Wall};
 use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 use muster_store::{EventRetention, Revision, SqliteReader, SqliteStore, Store, StoreError};
 
@@ -100,12 +101,20 @@ impl Store for FaultyStore {
         self.inner.limit_events(kept);
     }
 
+    fn limit_activity(&mut self, age: Span) {
+        self.inner.limit_activity(age);
+    }
+
     fn find_job(
         &mut self,
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError> {
         self.inner.find_job(workspace, name)
+    }
+
+    fn ended_job(&mut self, job: JobId) -> Result<Option<Job>, StoreError> {
+        self.inner.ended_job(job)
     }
 
     fn numbered_jobs(

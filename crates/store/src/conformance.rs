@@ -12,6 +12,7 @@ mod hosts;
 mod job_life;
 mod ledger;
 mod listings;
+mod retention;
 mod series;
 mod stage;
 mod storage;
@@ -28,6 +29,7 @@ pub use hosts::*;
 pub use job_life::*;
 pub use ledger::*;
 pub use listings::*;
+pub use retention::*;
 pub use series::*;
 pub use stage::{Chance, Stage};
 pub use storage::*;
@@ -69,6 +71,10 @@ macro_rules! conformance {
             jobs_are_listed_newest_first,
             job_metadata_reads_back_and_lists_follow_it,
             a_deleted_job_leaves_nothing_but_its_ledger_lines,
+            jobs_are_removed_after_their_time_and_the_ledger_is_not,
+            a_live_job_and_a_task_are_no_ended_jobs,
+            referenced_jobs_are_known,
+            the_activity_log_can_be_verified_after_its_beginning_was_deleted,
             clusters_are_listed_by_name,
             workspaces_are_separate,
             unknown_ids_find_nothing,

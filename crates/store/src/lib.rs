@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 
 pub use error::StoreError;
 use look_up::look_up;
-use muster_core::model::{AssetKind, WorkspaceKey};
+use muster_core::ids::JobId;
+use muster_core::model::{AssetKind, Job, WorkspaceKey};
 use muster_core::time::{Span, Wall};
 use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 pub use read::*;
@@ -61,12 +62,20 @@ pub trait Store: Send {
     /// commit. Without this call, every entry is kept.
     fn limit_events(&mut self, kept: EventRetention);
 
+    /// From the next commit on, deletes entries of the activity log that are older than this, a few with each commit.
+    /// The last entry is always kept, and the first one that is kept has the digest of the one before. Without this
+    /// call, every entry is kept.
+    fn limit_activity(&mut self, age: Span);
+
     /// A job with this name, live or finished, or a child of one. World has only the live ones.
     fn find_job(
         &mut self,
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError>;
+
+    /// The job with this ID if it has ended, unless it is a child of another job.
+    fn ended_job(&mut self, job: JobId) -> Result<Option<Job>, StoreError>;
 
     /// The numbers for which there is a job with this name, an underscore and the number.
     fn numbered_jobs(
@@ -112,12 +121,20 @@ impl<S: Store + ?Sized> Store for Box<S> {
         (**self).limit_events(kept);
     }
 
+    fn limit_activity(&mut self, age: Span) {
+        (**self).limit_activity(age);
+    }
+
     fn find_job(
         &mut self,
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError> {
         (**self).find_job(workspace, name)
+    }
+
+    fn ended_job(&mut self, job: JobId) -> Result<Option<Job>, StoreError> {
+        (**self).ended_job(job)
     }
 
     fn numbered_jobs(

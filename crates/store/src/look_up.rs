@@ -16,6 +16,12 @@ pub fn look_up(store: &mut dyn Store, mut input: Input) -> Result<Input, StoreEr
             *known = store.find_job(workspace, name)?.map(Box::new);
         }
         Input::EditJob(edit) => edit.known = store.find_job(&edit.workspace, &edit.name)?,
+        Input::RemoveExpired(expired) => {
+            expired.known.clear();
+            for job in &expired.jobs {
+                expired.known.extend(store.ended_job(*job)?);
+            }
+        }
         Input::ChangeAsset(request) => {
             let (workspace, version) = (&request.workspace, request.action.version());
             request.known = store.find_asset(workspace, request.kind, &request.name, version)?;

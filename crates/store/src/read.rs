@@ -229,6 +229,12 @@ pub trait Reader: Send {
     /// A job, or a child of one.
     fn job(&mut self, workspace: &WorkspaceKey, name: &str) -> Result<Option<JobView>, StoreError>;
     fn job_by_id(&mut self, id: JobId) -> Result<Option<Job>, StoreError>;
+    /// Jobs that have ended, without children, in the order in which they were submitted, after the given one.
+    fn ended_jobs(&mut self, after: JobId, limit: usize) -> Result<Vec<Job>, StoreError>;
+    /// The jobs whose files something in the workspace references: a version of an asset, a datastore, or a job that
+    /// has not ended. Names are in lower case; for a child, the name of its parent is included.
+    fn referenced_jobs(&mut self, workspace: WorkspaceId)
+    -> Result<BTreeSet<Box<str>>, StoreError>;
     /// The ids of all jobs of a workspace, in order.
     fn job_ids(&mut self, workspace: WorkspaceId) -> Result<Vec<JobId>, StoreError>;
     /// Newest first, without children unless their parent is named. `after` is a `Page::next`.

@@ -19,6 +19,7 @@ mod meta;
 mod open;
 mod packed;
 mod reader;
+mod references;
 mod schema;
 mod series;
 mod storage;
@@ -32,8 +33,9 @@ pub use checker::Checker;
 use checkpoint::Checkpoints;
 use fault::Doing;
 use meta::Meta;
-use muster_core::model::{AssetKind, WorkspaceKey};
-use muster_core::time::Wall;
+use muster_core::ids::JobId;
+use muster_core::model::{AssetKind, Job, WorkspaceKey};
+use muster_core::time::{Span, Wall};
 use muster_core::{Change, KnownAsset, KnownJob, WorldRows};
 pub use reader::SqliteReader;
 use rusqlite::{Connection, TransactionBehavior};
@@ -59,6 +61,7 @@ pub struct SqliteStore {
     path: PathBuf,
     claimed: Option<u64>,
     events_kept: Option<EventRetention>,
+    activity_kept: Option<Span>,
     checkpoints: Checkpoints,
 }
 
@@ -99,6 +102,7 @@ impl SqliteStore {
             path: path.to_owned(),
             claimed: None,
             events_kept: None,
+            activity_kept: None,
             checkpoints,
         };
         Ok((store, is_check_left))
@@ -141,6 +145,9 @@ impl SqliteStore {
         if let Some(kept) = self.events_kept {
             events::prune(&transaction, path, kept, (meta.last_revision, wall), changes.len())?;
         }
+        if let Some(age) = self.activity_kept {
+            activity::prune(&transaction, path, Wall(wall.0.saturating_sub(age.0)))?;
+        }
         meta.last_wall_us = meta.last_wall_us.max(wall.0);
         meta.write(&transaction, path)?;
         transaction.commit().doing("committing", path)?;
@@ -178,12 +185,20 @@ impl Store for SqliteStore {
         self.events_kept = Some(kept);
     }
 
+    fn limit_activity(&mut self, age: Span) {
+        self.activity_kept = Some(age);
+    }
+
     fn find_job(
         &mut self,
         workspace: &WorkspaceKey,
         name: &str,
     ) -> Result<Option<KnownJob>, StoreError> {
         load::job(&self.connection, &self.path, workspace, name)
+    }
+
+    fn ended_job(&mut self, job: JobId) -> Result<Option<Job>, StoreError> {
+        jobs::ended(&self.connection, &self.path, job)
     }
 
     fn numbered_jobs(

@@ -27,6 +27,7 @@ mod quota_verdicts;
 mod read_only;
 mod regions;
 mod reservations;
+mod retention;
 mod saved;
 mod scenarios;
 mod serverless;

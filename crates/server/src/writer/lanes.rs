@@ -54,6 +54,7 @@ impl Lane {
             | Input::PowerInstance { .. }
             | Input::CancelJob { .. }
             | Input::EditJob(_)
+            | Input::RemoveExpired(_)
             | Input::EffectDone { .. }
             | Input::NodeEvicted { .. }
             | Input::NodeEnded { .. }

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use muster_core::agent::Report;
-use muster_core::ids::Epoch;
-use muster_core::model::{AssetKind, Caller, WorkspaceKey};
-use muster_core::time::Wall;
+use muster_core::ids::{Epoch, JobId};
+use muster_core::model::{AssetKind, Caller, Job, WorkspaceKey};
+use muster_core::time::{Span, Wall};
 use muster_core::{Change, ClusterPatch, EffectKind, KnownAsset, KnownJob, Reply, WorldRows};
 use muster_store::{Durability, EventRetention, Revision, SqliteStore};
 
@@ -112,6 +112,10 @@ impl Store for OnDisk {
         self.inner.limit_events(kept);
     }
 
+    fn limit_activity(&mut self, age: Span) {
+        self.inner.limit_activity(age);
+    }
+
     fn find_job(
         &mut self,
         workspace: &WorkspaceKey,
@@ -119,6 +123,10 @@ impl Store for OnDisk {
     ) -> Result<Option<KnownJob>, StoreError> {
         OnDisk::check_read(&self.disk.is_unreadable)?;
         self.inner.find_job(workspace, name)
+    }
+
+    fn ended_job(&mut self, job: JobId) -> Result<Option<Job>, StoreError> {
+        self.inner.ended_job(job)
     }
 
     fn numbered_jobs(

@@ -145,12 +145,6 @@ pub fn the_activity_log_is_a_chain(database: &dyn Database) {
         until: Wall(7_000_000),
     };
     assert_eq!(numbers(&mut *reader, &some), [7, 5, 4, 2]);
-    // Records older than 90 days are deleted, a few at a time, and the rest still forms a chain.
-    let late = 90 * 24 * 3_600 + 5;
-    store.commit(&[note(late, Scope::Everything)], Wall(late)).expect("the claim is valid");
-    let chain = reader.verify_activity().expect("rows can be read");
-    assert_eq!((chain.entries, chain.broken_at), (8, None));
-    assert_eq!(numbers(&mut *reader, &all).last(), Some(&3));
 }
 
 /// Reads all records, page by page.

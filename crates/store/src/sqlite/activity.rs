@@ -3,16 +3,17 @@
 use std::path::Path;
 
 use muster_core::model::{Activity, Scope};
-use muster_core::time::Span;
+use muster_core::time::Wall;
 use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
 
 use super::doc;
 use super::fault::Doing;
+use super::write::Writer;
 use crate::{ActivityChain, ActivityEntry, ActivityQuery, StoreError};
 
-/// Azure keeps its activity log for the same time.
-const KEPT: Span = Span::seconds(90 * 24 * 3_600);
+/// How many records a commit deletes at most.
+const PRUNED_MAX: usize = 64;
 
 /// The predecessor of the very first record.
 const START: &str = "";
@@ -43,18 +44,22 @@ pub(super) fn append(
             statement.execute((number + 1, activity.at.0, subscription, text, previous, digest))
         })
         .doing(doing, path)?;
-    // The oldest records are deleted, a few with each new one; the `previous` of the next one still has their digest.
-    // Time never goes back, so only the first records can be too old. A search for others would usually read the whole
-    // table and find none.
-    connection
-        .prepare_cached(
-            "DELETE FROM activity WHERE number IN
-             (SELECT number FROM (SELECT number, at_us FROM activity ORDER BY number LIMIT 2)
-              WHERE at_us < ?1)",
-        )
-        .and_then(|mut statement| statement.execute((activity.at.0.saturating_sub(KEPT.0),)))
-        .doing(doing, path)?;
     Ok(())
+}
+
+/// Deletes the oldest records, if they are from before this time: a few with each commit, but never the last one. The
+/// `previous` of the first one that is kept still has the digest of the last one that was deleted, so the chain can be
+/// verified from there on.
+pub(super) fn prune(connection: &Connection, path: &Path, before: Wall) -> Result<(), StoreError> {
+    // Time never goes back, so only the first records can be too old. Most commits find none and look at one only.
+    let sql = "SELECT number FROM activity WHERE number = (SELECT min(number) FROM activity) AND at_us < ?1";
+    if doc::rows(connection, path, sql, (doc::key(before.0),), |_| Ok(()))?.is_empty() {
+        return Ok(());
+    }
+    let sql = "DELETE FROM activity WHERE number IN
+               (SELECT number FROM (SELECT number, at_us FROM activity ORDER BY number LIMIT ?2)
+                WHERE at_us < ?1) AND number < (SELECT max(number) FROM activity)";
+    Writer { connection, path }.run(sql, (doc::key(before.0), PRUNED_MAX))
 }
 
 fn digest(previous: &str, text: &str) -> String {

@@ -1,12 +1,10 @@
 //! Versioned assets, and their names.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use muster_core::KnownAsset;
 use muster_core::ids::WorkspaceId;
 use muster_core::model::{Asset, AssetContainer, AssetKind, WorkspaceKey};
-use muster_core::storage::upload_containers;
 use rusqlite::{Connection, Row};
 
 use super::doc;
@@ -182,29 +180,6 @@ pub(super) fn of_hash(
                WHERE workspace = ?1 AND kind = ?2 AND hash = ?3 AND archived = 0 ORDER BY id LIMIT ?4";
     let values = (doc::key(workspace.0), doc::word(&kind), hash, FOUND_MAX);
     doc::many(connection, path, sql, values)
-}
-
-/// The records are searched as text, because everything that references a container contains its name.
-pub(super) fn named_uploads(
-    connection: &Connection,
-    path: &Path,
-    workspace: WorkspaceId,
-) -> Result<BTreeSet<Box<str>>, StoreError> {
-    let mut named = BTreeSet::new();
-    for sql in [
-        "SELECT doc FROM assets WHERE workspace = ?1",
-        "SELECT doc FROM datastores WHERE workspace = ?1",
-        "SELECT s.doc FROM jobs j INDEXED BY jobs_live JOIN specs s ON s.hash = j.spec \
-         WHERE j.live = 1 AND j.workspace = ?1",
-    ] {
-        let found = doc::rows(connection, path, sql, (doc::key(workspace.0),), |row| {
-            let text = row.get_ref(0).doing("reading a row", path)?;
-            let text = text.as_str().map_err(|why| doc::damaged(path, &why))?;
-            Ok(upload_containers(text).map(Box::from).collect::<Vec<Box<str>>>())
-        })?;
-        named.extend(found.into_iter().flatten());
-    }
-    Ok(named)
 }
 
 /// A name, and its newest version.

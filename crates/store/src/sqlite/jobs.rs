@@ -1,7 +1,10 @@
 //! Jobs after their submission: their metadata, lists of them, and their deletion.
 
+use std::path::Path;
+
 use muster_core::ids::{JobId, WorkspaceId};
-use muster_core::model::JobMetadata;
+use muster_core::model::{Job, JobMetadata};
+use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::doc;
@@ -43,6 +46,27 @@ pub(super) fn remove(writer: &Writer<'_>, job: JobId, last: JobId) -> Result<(),
         false => writer.run(sql, (job.0,)),
     };
     steps.into_iter().try_for_each(run)
+}
+
+/// The job with this ID if it has ended. Children have no row here.
+pub(super) fn ended(
+    connection: &Connection,
+    path: &Path,
+    job: JobId,
+) -> Result<Option<Job>, StoreError> {
+    let sql = "SELECT doc FROM jobs WHERE id = ?1 AND live = 0";
+    doc::one(connection, path, sql, (doc::key(job.0),))
+}
+
+/// Jobs that have ended, without children, in the order of their IDs.
+pub(super) fn ended_after(
+    connection: &Connection,
+    path: &Path,
+    after: JobId,
+    limit: usize,
+) -> Result<Vec<Job>, StoreError> {
+    let sql = "SELECT doc FROM jobs WHERE id > ?1 AND live = 0 ORDER BY id LIMIT ?2";
+    doc::many(connection, path, sql, (doc::key(after.0), limit))
 }
 
 /// The condition after `WHERE` for a list of jobs, newest first, and its values.

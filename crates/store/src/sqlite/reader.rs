@@ -17,6 +17,7 @@ use super::schema;
 use super::trees;
 use super::{
     activity, assets, children, datastores, deployments, events, jobs, ledger, members, open,
+    references,
 };
 use crate::{
     ActivityChain, ActivityEntry, ActivityQuery, Archived, AssetQuery, ClusterView, ContainerView,
@@ -344,6 +345,18 @@ impl Reader for SqliteReader {
         job.map(|job| members::overlay(&snapshot.transaction, snapshot.path, job)).transpose()
     }
 
+    fn ended_jobs(&mut self, after: JobId, limit: usize) -> Result<Vec<Job>, StoreError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        jobs::ended_after(&self.connection, &self.path, after, limit)
+    }
+
+    fn referenced_jobs(
+        &mut self,
+        workspace: WorkspaceId,
+    ) -> Result<BTreeSet<Box<str>>, StoreError> {
+        references::jobs(&self.connection, &self.path, workspace)
+    }
+
     fn job_ids(&mut self, workspace: WorkspaceId) -> Result<Vec<JobId>, StoreError> {
         let sql = "SELECT id FROM jobs WHERE workspace = ?1 \
                    UNION SELECT c.id FROM jobs j JOIN children c ON c.parent = j.id \
@@ -461,7 +474,7 @@ impl Reader for SqliteReader {
 
     fn named_uploads(&mut self, workspace: WorkspaceId) -> Result<BTreeSet<Box<str>>, StoreError> {
         let transaction = self.connection.transaction().doing("reading rows", &self.path)?;
-        assets::named_uploads(&transaction, &self.path, workspace)
+        references::uploads(&transaction, &self.path, workspace)
     }
 
     fn asset(
