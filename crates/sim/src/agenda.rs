@@ -43,6 +43,8 @@ pub(crate) enum Event {
     /// Every quiet agent renews its lease.
     Beat,
     OrphanSearch,
+    /// The server looks for jobs that have been kept for long enough.
+    Retention,
     Checkpoint,
 }
 
@@ -152,6 +154,8 @@ pub(crate) enum Arrival {
     Rehearsed(Box<Input>),
     /// The capacity of hosts, when a server starts.
     Measured(Box<Input>),
+    /// Ended jobs that may be due for removal.
+    Expired(Box<Input>),
     Tick,
 }
 
@@ -213,6 +217,7 @@ fn kind(event: &Event) -> u8 {
         Event::Arrival(_) => 8,
         Event::Beat => 9,
         Event::OrphanSearch => 10,
-        Event::Checkpoint => 11,
+        Event::Retention => 11,
+        Event::Checkpoint => 12,
     }
 }

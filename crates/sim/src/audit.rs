@@ -69,6 +69,7 @@ impl Sim {
     }
 
     /// Every job that was acknowledged is on disk, has ended as the log says, and has the files that it saved last.
+    /// What was removed after its time is gone.
     pub(crate) fn check_acknowledged(&mut self) -> Held {
         let Some(live) = self.controller.live() else { return Ok(()) };
         for (id, ended) in self.oracle.acknowledged() {
@@ -85,6 +86,10 @@ impl Sim {
                 let kept: BTreeMap<_, _> = kept.iter().map(|one| (one.rank, one.tree)).collect();
                 promise(*left == kept, || format!("{id} left {left:?}, and {kept:?} is kept"))?;
             }
+        }
+        for id in self.oracle.removed() {
+            let found = live.reader.job_by_id(id)?;
+            promise(found.is_none(), || format!("{id} was removed and is {found:?}"))?;
         }
         Ok(())
     }

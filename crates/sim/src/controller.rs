@@ -8,6 +8,7 @@ use muster_core::agent::Report;
 use muster_core::catalogue::Catalogue;
 use muster_core::model::{JobSpec, NodeEvent, QuotaName, SpecHash, Tier};
 use muster_core::orphans::OrphanSearch;
+use muster_core::retention::JobRetention;
 use muster_core::time::{Now, Span, Wall};
 use muster_core::{
     Change, Effect, Input, Reply, Settings, Wake, World, decide_everything, invariants,
@@ -21,6 +22,10 @@ use crate::clock::{ControllerClock, Moment, minutes};
 use crate::failure::{Broken, Held, promise};
 use crate::hosts;
 use crate::store::{CommitFault, FaultyStore, replace_store, torn};
+
+/// How long ended jobs are kept: longer than any client repeats a request.
+pub(crate) const KEPT: JobRetention =
+    JobRetention { jobs: Some(Span::seconds(2 * 86_400)), logs: None };
 
 pub(crate) struct Controller {
     path: PathBuf,
@@ -88,6 +93,7 @@ impl Controller {
             settings: Settings {
                 over_commit: !is_strict,
                 batch: minutes(60),
+                retention: KEPT,
                 ..Settings::default()
             },
             catalogue: Arc::new(Catalogue::builtin()),

@@ -149,6 +149,7 @@ impl Oracle {
                 self.processes.on_attempt_ended(record)
             }
             Change::TreeSaved(saved) => self.jobs.on_saved(saved),
+            Change::JobGone { job, last, .. } => self.jobs.on_gone(*job, *last, wall),
             Change::ClusterChanged { cluster, .. } => self.nodes.on_cluster(cluster),
             Change::NodeChanged { event, node } => {
                 let processes = &mut self.processes;
@@ -162,7 +163,6 @@ impl Oracle {
             | Change::HostsChanged(_)
             | Change::DeploymentChanged(_)
             | Change::JobMetadataChanged { .. }
-            | Change::JobGone { .. }
             | Change::DeploymentGone { .. }
             | Change::DatastoreChanged(_)
             | Change::AssetChanged(_)
@@ -278,6 +278,11 @@ impl Oracle {
 
     pub(crate) fn acknowledged(&self) -> impl Iterator<Item = (JobId, Option<JobPhase>)> {
         self.jobs.acknowledged()
+    }
+
+    /// The jobs that were removed because they had been kept for long enough.
+    pub(crate) fn removed(&self) -> impl Iterator<Item = JobId> {
+        self.jobs.removed()
     }
 
     /// The files that a job passes on to its next attempt, by rank.

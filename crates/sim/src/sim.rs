@@ -40,6 +40,8 @@ const CHECKPOINTS_PER_ROLL_CALL: u32 = 288;
 /// As often as the server searches for orphans; less often while there are none, which finds the same.
 const SWEEP: Span = minutes(1);
 const SWEEP_OF_NOTHING: Span = minutes(5);
+/// How often the server looks for jobs that have been kept for long enough.
+const RETENTION: Span = minutes(6 * 60);
 /// Longer than any backlog of the workload takes: its longest job runs for eight hours.
 const HEALING_MAX: Span = Span::seconds(3 * 86_400);
 /// A late orphan is found within minutes.
@@ -149,6 +151,7 @@ impl Sim {
         sim.agenda.plan(start + CHECKPOINT, Event::Checkpoint);
         sim.agenda.plan(start + BEAT, Event::Beat);
         sim.agenda.plan(start + SWEEP_OF_NOTHING, Event::OrphanSearch);
+        sim.agenda.plan(start + RETENTION, Event::Retention);
         sim.mischiefs.begin(&mut sim.agenda);
         sim.clients.take_on(workload::plan(seed, days, faults), &mut sim.agenda);
         Ok(sim)
@@ -215,6 +218,7 @@ impl Sim {
                 Ok(())
             }
             Event::OrphanSearch => self.on_sweep(),
+            Event::Retention => self.on_retention(),
             Event::Checkpoint => {
                 self.agenda.plan(self.now + CHECKPOINT, Event::Checkpoint);
                 self.is_checkpoint = true;

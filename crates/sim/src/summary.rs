@@ -25,6 +25,8 @@ pub struct Summary {
     pub jobs_retried: u64,
     /// Jobs that were submitted, but are not in a restored backup.
     pub jobs_forgotten: u64,
+    /// Jobs that were removed some time after they had ended.
+    pub jobs_removed: u64,
     /// How often an attempt saved files for the next one.
     pub trees_kept: u64,
     pub requests_refused: u64,
@@ -69,6 +71,7 @@ pub(crate) fn of(sim: &mut Sim) -> Held<Summary> {
         jobs_canceled: counts.canceled,
         jobs_retried: counts.retried,
         jobs_forgotten: counts.forgotten,
+        jobs_removed: counts.removed,
         trees_kept: counts.trees,
         requests_refused: sim.clients.refused,
         requests_repeated: sim.clients.retries,
@@ -115,6 +118,7 @@ impl fmt::Display for Summary {
         row("  canceled", self.jobs_canceled.to_string())?;
         row("  retried", self.jobs_retried.to_string())?;
         row("  forgotten by a backup", self.jobs_forgotten.to_string())?;
+        row("  removed after their time", self.jobs_removed.to_string())?;
         row("files kept", self.trees_kept.to_string())?;
         row("requests refused", self.requests_refused.to_string())?;
         row("requests repeated", self.requests_repeated.to_string())?;

@@ -9,7 +9,9 @@ use muster_core::model::{
     ArrayIndices, AttemptOutcome, AttemptRecord, Failure, Job, JobEvent, JobPhase, JobState, Node,
     SavedTree, SpecHash, TreeId, child_name,
 };
+use muster_core::time::Wall;
 
+use crate::controller::KEPT;
 use crate::failure::{Broken, Held, promise};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) struct Counts {
     pub(crate) retried: u64,
     /// Files that attempts saved for the next one.
     pub(crate) trees: u64,
+    /// Were removed some time after they had ended. Children do not count.
+    pub(crate) removed: u64,
     /// Were submitted, but are not in a restored backup.
     pub(crate) forgotten: u64,
 }
@@ -40,6 +44,7 @@ struct Track {
     lost: u32,
     is_canceling: bool,
     ended: Option<JobPhase>,
+    ended_at: Wall,
     /// The files that are kept for the next attempt, by rank.
     left: BTreeMap<u32, TreeId>,
     parent: Option<JobId>,
@@ -68,6 +73,7 @@ pub(super) struct Jobs {
     acknowledged: BTreeSet<JobId>,
     /// The tasks that each node was given as part of a batch.
     given: BTreeMap<NodeId, BTreeMap<Epoch, JobId>>,
+    removed: BTreeSet<JobId>,
     pub(super) counts: Counts,
 }
 
@@ -89,6 +95,7 @@ impl Jobs {
             lost: 0,
             is_canceling: false,
             ended: None,
+            ended_at: Wall(0),
             left: BTreeMap::new(),
             parent: job.parent,
             is_given: false,
@@ -258,10 +265,37 @@ impl Jobs {
         }
         track.is_canceling |= matches!(phase, JobPhase::CancelRequested | JobPhase::Canceled);
         track.ended = phase.is_terminal().then_some(phase);
-        if phase.is_terminal() {
+        if let JobState::Completed { at }
+        | JobState::Failed { at, .. }
+        | JobState::Canceled { at, .. } = &job.state
+        {
+            track.ended_at = *at;
             self.on_ended(job)?;
         }
         Ok(granted)
+    }
+
+    /// A job is removed with its children: only when all of them have ended, and not before its time.
+    pub(super) fn on_gone(&mut self, job: JobId, last: JobId, wall: Wall) -> Held {
+        let kept = KEPT.jobs.unwrap_or_default();
+        let Some(whole) = self.tracks.get(&job) else {
+            return Err(Broken(format!("{job} was removed before it was submitted")));
+        };
+        promise(whole.parent.is_none() && whole.ended_at + kept <= wall, || {
+            format!("{job} ended at {:?} and was removed at {wall:?}", whole.ended_at)
+        })?;
+        for (id, track) in self.tracks.range(job..=last) {
+            promise(track.ended.is_some(), || format!("{id} was removed before it ended"))?;
+            self.acknowledged.remove(id);
+            self.removed.insert(*id);
+        }
+        self.names.retain(|_, id| !(job..=last).contains(id));
+        self.counts.removed += 1;
+        Ok(())
+    }
+
+    pub(super) fn removed(&self) -> impl Iterator<Item = JobId> {
+        self.removed.iter().copied()
     }
 
     pub(super) fn on_attempt_ended(&mut self, record: &AttemptRecord) -> Held {

@@ -1,9 +1,11 @@
 //! What happens around the server: at the provider, and to all agents.
 
-use muster_core::EffectKind;
+use muster_core::ids::JobId;
 use muster_core::time::Span;
+use muster_core::{EffectKind, ExpiredJobs, Input};
+use muster_store::Reader as _;
 
-use super::{SWEEP, SWEEP_OF_NOTHING, Sim};
+use super::{RETENTION, SWEEP, SWEEP_OF_NOTHING, Sim};
 use crate::agenda::{Arrival, Event, ProviderEvent};
 use crate::agents::{BEAT, on_booted};
 use crate::controller::Live;
@@ -13,6 +15,9 @@ use crate::provider::Vm;
 
 /// Less often than the server does, so that a long outage does not consist mostly of this.
 const LOOK_AGAIN: Span = Span::seconds(5);
+
+/// How many ended jobs are proposed for removal at once, as by the server.
+const PROPOSED: usize = 8;
 
 impl Sim {
     pub(super) fn on_provider(&mut self, event: ProviderEvent) -> Held {
@@ -112,6 +117,25 @@ impl Sim {
         self.agenda.plan(self.now + BEAT, Event::Beat);
         for sent in self.fleet.beat(self.now) {
             self.on_arrival(Arrival::Report(Box::new(sent)));
+        }
+    }
+
+    /// The server proposes ended jobs for removal, a few at a time. It proposes young ones as well, because the core has
+    /// to keep them.
+    pub(super) fn on_retention(&mut self) -> Held {
+        self.agenda.plan(self.now + RETENTION, Event::Retention);
+        if self.controller.is_stalled(self.now) {
+            return Ok(());
+        }
+        let Some(live) = self.controller.live() else { return Ok(()) };
+        let mut after = JobId(0);
+        loop {
+            let page = live.reader.ended_jobs(after, PROPOSED)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.id;
+            let jobs = page.iter().map(|job| job.id).collect();
+            let proposed = Input::RemoveExpired(Box::new(ExpiredJobs { jobs, ..<_>::default() }));
+            self.inbox.push(Arrival::Expired(Box::new(proposed)));
         }
     }
 

@@ -131,7 +131,9 @@ impl Sim {
             }
             Arrival::Ended { node } => (Origin::Internal, Input::NodeEnded { node: node.into() }),
             Arrival::Kept(request) => (Origin::SavingNode, Input::SaveTree(request)),
-            Arrival::Measured(input) | Arrival::Rehearsed(input) => (Origin::Internal, *input),
+            Arrival::Measured(input) | Arrival::Rehearsed(input) | Arrival::Expired(input) => {
+                (Origin::Internal, *input)
+            }
             Arrival::Tick => (Origin::Internal, Input::Tick),
         }
     }

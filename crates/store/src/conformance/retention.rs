@@ -11,7 +11,7 @@ use muster_core::{Change, ExpiredJobs, Input, Reply};
 
 use super::stage::{home, someone};
 use super::{Database, Stage};
-use crate::{LedgerBy, LedgerQuery, LedgerSum, Reader, look_up};
+use crate::{LedgerBy, LedgerQuery, LedgerSum, look_up};
 
 const DAY_S: u64 = 86_400;
 
