@@ -10,8 +10,8 @@ use muster_core::{ClusterNames, ErrorChain, Regions};
 use muster_sandbox::disk_space::DiskSpace;
 use muster_server::state_dir::StateDirError;
 use muster_server::{
-    Environments, EventRetention, HistoryRetention, Limits, RateLimits, Ready, Retention,
-    ServeError, ServerConfig, Workspaces,
+    Environments, EventRetention, HistoryRetention, JobRetention, Kept, Limits, RateLimits, Ready,
+    Retention, ServeError, ServerConfig, Workspaces,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -204,15 +204,7 @@ fn server_config(
             grace: seconds("blob-grace-seconds"),
             blocks: seconds("block-lifetime-seconds"),
         },
-        events_kept: EventRetention {
-            age: Span::seconds(86_400 * config.number("event-days").expect("it has a default")),
-            entries: config.number("events-max").expect("it has a default"),
-        },
-        history: HistoryRetention {
-            kept_s: 86_400 * config.number("history-days").expect("it has a default"),
-            cluster_bytes_max: 1_000_000
-                * config.number("history-mb-per-compute").expect("it has a default"),
-        },
+        kept: kept(config),
         jobs_share: config.text("job-sandbox") == Some("shared"),
         // A single user may overcommit their own machine; a shared machine stays within its capacity.
         over_commit: config.switch("over-commit").unwrap_or(workspaces == Workspaces::OnFirstUse),
@@ -270,6 +262,23 @@ fn default_storage_bytes(workspaces: Workspaces, state_dir: &Path, is_elsewhere:
         Workspaces::ByHand | Workspaces::OnFirstUse => None,
     };
     disk.map_or(STORAGE_BYTES, |disk| STORAGE_BYTES.min(disk.bytes / 2))
+}
+
+/// How long, or how much, is kept of what the server records.
+fn kept(config: &Config) -> Kept {
+    let number = |key| config.number(key).expect("it has a default");
+    let days = |key| Span::seconds(86_400 * number(key));
+    // 0 means no limit.
+    let limit = |key| Some(days(key)).filter(|span| *span > Span::ZERO);
+    Kept {
+        jobs: JobRetention { jobs: limit("job-days"), logs: limit("log-days") },
+        events: EventRetention { age: days("event-days"), entries: number("events-max") },
+        activity: days("activity-days"),
+        history: HistoryRetention {
+            kept_s: days("history-days").as_seconds(),
+            cluster_bytes_max: 1_000_000 * number("history-mb-per-compute"),
+        },
+    }
 }
 
 /// The limits per user, per workspace and per address.

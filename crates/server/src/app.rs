@@ -13,6 +13,7 @@ use crate::Workspaces;
 use crate::artifacts::JobLocks;
 use crate::artifacts::removal::Unremoved;
 use crate::blobs::{Blobs, KeyedLock};
+use crate::config::Kept;
 use crate::environments::Service;
 use crate::feeds::Feeds;
 use crate::followers::Followers;
@@ -70,6 +71,7 @@ pub struct App {
     /// Locks the workspaces whose usage is being computed.
     pub usage_turns: KeyedLock<WorkspaceId>,
     pub retention: Retention,
+    pub kept: Kept,
     pub refusals: Refusals,
     pub rates: Rates,
     /// Those who follow the event log.

@@ -30,9 +30,9 @@ use muster_wire::datastore::own_container;
 use crate::app::App;
 use crate::blobs::{BlobError, Held};
 use crate::logs::LogKey;
-use crate::registered;
 use crate::room::Kind;
 use crate::storage::Unavailable;
+use crate::{clock, registered, retention};
 
 /// The number of locks, which is also the number of jobs that can publish at the same time.
 const TURNS: usize = 64;
@@ -245,6 +245,10 @@ pub async fn show_logs(app: &App, container: &Container, asked: &str) -> Result<
     let (owner, name) = (container.owner.clone(), rest.split('/').next().unwrap_or("").to_owned());
     let view = app.readers.read(move |reader| reader.job(&owner, &name)).await?;
     let Some(view) = view.filter(|view| view.job.phase().is_terminal()) else { return Ok(()) };
+    // A copy of what was removed would be an empty log.
+    if retention::has_no_logs(app, &view.job, clock::now().wall)? {
+        return Ok(());
+    }
     let Some(last) = view.attempts.last() else { return Ok(()) };
     for rank in 0..last.members.len() {
         let name = format!("{}/{}", folder_of(&view.job.name), log_name(rank, last.members.len()));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::model::DefaultLimits;
+use muster_core::retention::JobRetention;
 use muster_core::time::Span;
 use muster_core::{ClusterNames, Regions};
 use muster_store::series::Retention as HistoryRetention;
@@ -55,9 +56,7 @@ pub struct ServerConfig {
     /// The address of the object store for the bytes of blobs, if they are not stored locally.
     pub blob_store: Option<String>,
     pub retention: Retention,
-    pub events_kept: EventRetention,
-    /// How much of the history of computes is kept.
-    pub history: HistoryRetention,
+    pub kept: Kept,
     /// Whether jobs run in their node's sandbox instead of one of their own.
     pub jobs_share: bool,
     /// Whether this machine accepts more nodes than it has cores and memory for.
@@ -73,6 +72,16 @@ pub struct ServerConfig {
     /// How long a node may continue without hearing from the server; the bounds are in `muster_core::lease`.
     pub lease: Span,
     pub limits: Limits,
+}
+
+/// How long, or how much, is kept of what the server records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    pub jobs: JobRetention,
+    pub events: EventRetention,
+    pub activity: Span,
+    /// The history of computes.
+    pub history: HistoryRetention,
 }
 
 /// The limits of one tenant, which leave room for the others.

@@ -261,6 +261,15 @@ impl Logs {
         }
     }
 
+    /// The jobs that have logs, in the order in which they were submitted.
+    pub fn jobs(&self) -> io::Result<Vec<JobId>> {
+        let entries = entries(&self.dir)?.into_iter();
+        let jobs = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut jobs: Vec<JobId> = jobs.collect();
+        jobs.sort_unstable();
+        Ok(jobs)
+    }
+
     /// Removes the logs of all jobs for which `is_gone` is true, and returns the number of jobs.
     pub fn remove_if(&self, is_gone: impl Fn(JobId) -> io::Result<bool>) -> io::Result<u64> {
         let mut jobs = 0;

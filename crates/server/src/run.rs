@@ -26,7 +26,7 @@ use crate::config::{Ready, ServeError, ServerConfig};
 use crate::reserve::ReserveFile;
 use crate::state_dir::StateDir;
 use crate::writer::{self, Unavailable};
-use crate::{clock, first_start, http};
+use crate::{clock, first_start, http, retention};
 
 /// How long a start waits until the capacity of this machine is recorded.
 const MEASURE_PATIENCE: Duration = Duration::from_secs(2);
@@ -129,6 +129,7 @@ impl Running {
         let (node_calls, calls) = http::calls();
         let app = server.app(stopping.clone(), node_calls);
         background.start(removal::run(app.clone()));
+        background.start(retention::run(app.clone()));
         server.state_dir.write_connection(&server.connection())?;
         let tasks = server.checks_left()?;
         on_ready(&server.ready(set_back, !tasks.is_empty()));

@@ -17,7 +17,7 @@ const BLOCK_LIFETIME_S_MIN: u64 = 3_600;
 /// One year, which is practically unlimited.
 const BLOB_KEPT_S_MAX: u64 = 365 * 86_400;
 /// Ten years.
-const EVENT_DAYS_MAX: u64 = 3_650;
+const DAYS_MAX: u64 = 3_650;
 /// Followers need some entries to resume from.
 const EVENTS_MIN: u64 = 1_000;
 /// About a terabyte.
@@ -300,10 +300,35 @@ pub const SETTINGS: &[Setting] = &[
         default: Preset::Fixed("604800"),
     },
     Setting {
+        key: "job-days",
+        alias: None,
+        variable: "MUSTER_JOB_DAYS",
+        kind: Kind::Count { least: 0, most: DAYS_MAX },
+        what: "How many days jobs are kept after their end, with their attempts, logs and files. Named outputs, costs and \
+               jobs that assets refer to are kept. 0 means for ever.",
+        default: Preset::Fixed("400"),
+    },
+    Setting {
+        key: "log-days",
+        alias: None,
+        variable: "MUSTER_LOG_DAYS",
+        kind: Kind::Count { least: 0, most: DAYS_MAX },
+        what: "How many days logs are kept after the end of their job. 0 means as long as the job.",
+        default: Preset::Fixed("0"),
+    },
+    Setting {
+        key: "activity-days",
+        alias: None,
+        variable: "MUSTER_ACTIVITY_DAYS",
+        kind: Kind::Count { least: 1, most: DAYS_MAX },
+        what: "How many days the entries of the activity log are kept.",
+        default: Preset::Fixed("90"),
+    },
+    Setting {
         key: "event-days",
         alias: None,
         variable: "MUSTER_EVENT_DAYS",
-        kind: Kind::Count { least: 1, most: EVENT_DAYS_MAX },
+        kind: Kind::Count { least: 1, most: DAYS_MAX },
         what: "How many days the entries of the event log are kept, which clients follow.",
         default: Preset::Fixed("7"),
     },
@@ -319,7 +344,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "history-days",
         alias: None,
         variable: "MUSTER_HISTORY_DAYS",
-        kind: Kind::Count { least: 1, most: 3_650 },
+        kind: Kind::Count { least: 1, most: DAYS_MAX },
         what: "How many days of the history of computes are kept (`muster compute history`).",
         default: Preset::Fixed("365"),
     },

@@ -373,7 +373,7 @@ impl MemberPhase {
     }
 }
 
-/// How an attempt ended. This record is kept permanently.
+/// How an attempt ended. This record is kept as long as its job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
     pub job: JobId,

@@ -15,7 +15,7 @@ use muster_core::ErrorChain;
 use muster_core::ids::{JobId, WorkspaceId};
 use muster_core::model::{Job, WorkspaceKey};
 use muster_store::JobView;
-use muster_store::storage::{Folder, StorageCommand};
+use muster_store::storage::{ContainerId, Folder, StorageCommand};
 use muster_wire::datastore::own_container;
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -209,8 +209,34 @@ async fn remove_blobs(app: &App, workspace: WorkspaceId, job: &str) -> Result<()
         true => format!("{}/{LOG_COPIES}", folder_of(job)),
         false => folder_of(job),
     };
-    let folder = Folder { container: own.id, name: name.into(), files: Vec::new(), is_all: true };
+    remove_folder(app, workspace, own.id, &name).await
+}
+
+async fn remove_folder(
+    app: &App,
+    workspace: WorkspaceId,
+    container: ContainerId,
+    name: &str,
+) -> Result<(), ArtifactError> {
+    let folder = Folder { container, name: name.into(), files: Vec::new(), is_all: true };
     submit(app, StorageCommand::Publish { workspace, folders: vec![folder] }).await.map(drop)
+}
+
+/// Removes the logs of a job that is kept. Their copies are removed first, because a later round finds the job by its
+/// logs.
+pub async fn remove_logs(app: &App, job: &Job) -> Result<(), ArtifactError> {
+    let (id, workspace) = (job.id, job.workspace);
+    app.blobs.measured(workspace).await?;
+    let _turn = app.turns.of(id).await;
+    let container = own_container(workspace, false);
+    if let Some(own) = app.storage.readers.look_up(|reader| reader.container(&container))? {
+        let copies = format!("{}/{LOG_COPIES}", folder_of(&job.name));
+        remove_folder(app, workspace, own.id, &copies).await?;
+    }
+    let (logs, blobs) = (app.logs.clone(), app.blobs.clone());
+    let remove = move || blobs.removing(workspace, || logs.remove(id));
+    let removed = tokio::task::spawn_blocking(remove).await;
+    removed.map_err(|_| ArtifactError::Panicked)?.map_err(ArtifactError::Log)
 }
 
 /// Removes leftovers in rounds, until dropped.

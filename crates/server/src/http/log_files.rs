@@ -15,11 +15,16 @@ use serde::Deserialize;
 use super::respond::with_retry_after;
 use crate::app::App;
 use crate::clock;
-use crate::logs::LogKey;
+use crate::logs::{LogKey, Piece};
+use crate::retention;
 use crate::tokens::LOG_URL_LIFETIME_MAX_S;
 
 /// Slightly less than the checked maximum, so that a clock step does not make a new URL too long.
 pub const LIFETIME_S: u64 = LOG_URL_LIFETIME_MAX_S - 60;
+
+/// The text in place of a log that was removed before its job.
+const REMOVED: &str = "The log of this job was removed, because the server keeps logs for a limited time after the end of \
+                       their job (its setting log-days).\n";
 
 /// The signed URL of one log.
 pub fn url(app: &App, job: JobId, epoch: Epoch, rank: usize) -> String {
@@ -72,11 +77,12 @@ pub async fn get(
         return (StatusCode::FORBIDDEN, rejected.to_string()).into_response();
     }
     // The log of a deleted job is not served.
-    match app.readers.look_up(|reader| reader.job_by_id(job)) {
-        Ok(Some(job)) => {
-            if let Err(refused) = keep_pace(&app, job.workspace) {
+    let is_removed = match app.readers.look_up(|reader| reader.job_by_id(job)) {
+        Ok(Some(found)) => {
+            if let Err(refused) = keep_pace(&app, found.workspace) {
                 return refused.into_response();
             }
+            retention::has_no_logs(&app, &found, clock::now().wall).unwrap_or(false)
         }
         Ok(None) => return StatusCode::NOT_FOUND.into_response(),
         Err(failed) => {
@@ -84,12 +90,16 @@ pub async fn get(
             let words = "the server cannot read its store; see its log".to_owned();
             return NotServed(StatusCode::SERVICE_UNAVAILABLE, words).into_response();
         }
-    }
+    };
     let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
     let from = range.and_then(start_of_range);
     let logs = app.logs.clone();
     let read = tokio::task::spawn_blocking(move || {
-        logs.read(LogKey { job, epoch, rank }, from.unwrap_or(0))
+        let from = from.unwrap_or(0);
+        match logs.read(LogKey { job, epoch, rank }, from) {
+            Ok(piece) if piece.total == 0 && is_removed => Ok(substitute(from)),
+            read => read,
+        }
     });
     let Ok(Ok(piece)) = read.await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -112,6 +122,13 @@ pub async fn get(
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
     response
+}
+
+/// What is served in place of a log that was removed before its job.
+fn substitute(from: u64) -> Piece {
+    let text = REMOVED.as_bytes();
+    let start = usize::try_from(from).unwrap_or(usize::MAX).min(text.len());
+    Piece { bytes: text[start..].to_vec(), from, total: text.len() as u64 }
 }
 
 /// Parses `a0123….0.log` of job `j0123…`.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_core::retention::JobRetention;
 use muster_core::time::Span;
 use muster_core::{Regions, lease};
 use muster_store::EventRetention;
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 
 use super::server::{Opened, Server};
 use crate::app::App;
-use crate::config::{Limits, ServerConfig};
+use crate::config::{Kept, Limits, ServerConfig};
 use crate::environments::Environments;
 use crate::nodes::Isolation;
 use crate::reserve::ReserveFile;
@@ -28,11 +29,17 @@ pub struct InTest {
 
 impl InTest {
     pub async fn open(limits: Limits) -> InTest {
+        InTest::open_with(limits, |_| {}).await
+    }
+
+    pub async fn open_with(limits: Limits, change: impl FnOnce(&mut ServerConfig)) -> InTest {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let state_dir = StateDir::new(folder.path());
         first_start::prepare(&state_dir).expect("the databases are created");
         let reserve = ReserveFile::of(&state_dir);
-        let opened = Server::open(config(&state_dir, limits), state_dir, reserve).await;
+        let mut config = config(&state_dir, limits);
+        change(&mut config);
+        let opened = Server::open(config, state_dir, reserve).await;
         let Opened { server, .. } = opened.expect("the server opens");
         InTest { server, stop: watch::Sender::new(false), folder }
     }
@@ -79,8 +86,12 @@ pub fn config(state_dir: &StateDir, limits: Limits) -> ServerConfig {
         },
         blob_store: None,
         retention: Retention { grace: hour, blocks: hour },
-        events_kept: EventRetention { age: Span::seconds(3_600), entries: 100 },
-        history: Default::default(),
+        kept: Kept {
+            jobs: JobRetention::default(),
+            events: EventRetention { age: Span::seconds(3_600), entries: 100 },
+            activity: Span::seconds(3_600),
+            history: Default::default(),
+        },
         jobs_share: false,
         over_commit: true,
         user_identity: true,

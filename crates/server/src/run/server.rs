@@ -174,6 +174,7 @@ impl Server {
             unremoved: Unremoved::noted_in(self.state_dir.logs()),
             usage_turns: KeyedLock::default(),
             retention: config.retention,
+            kept: config.kept,
             live: stores.live.clone(),
             logs,
             refusals: Refusals::default(),
@@ -321,13 +322,14 @@ impl Stores {
         let live = Arc::new(Live::new(secrets::random_number(), silence_max(config)));
         let (effects, effect_queue) = mpsc::unbounded_channel();
         let database = state_dir.database();
-        let (open_path, reserved, kept) = (database.clone(), reserve.clone(), config.events_kept);
+        let (open_path, reserved, kept) = (database.clone(), reserve.clone(), config.kept);
         let open_store: writer::OpenStore = Box::new(move || {
             reserved.use_if_needed();
             let (mut store, is_check_left) =
                 SqliteStore::open_existing(&open_path, Durability::Disk)?;
             store.limit_log(reserved.log_bytes_max());
-            store.limit_events(kept);
+            store.limit_events(kept.events);
+            store.limit_activity(kept.activity);
             Ok((Box::new(store) as Box<dyn Store>, is_check_left))
         });
         let settings = Settings {
@@ -339,11 +341,13 @@ impl Stores {
             lease: config.lease,
             queued_per_principal_max: config.limits.queued_per_user.unwrap_or(u32::MAX),
             queued_per_workspace_max: config.limits.queued_per_workspace.unwrap_or(u32::MAX),
+            retention: config.kept.jobs,
             ..Settings::default()
         };
         // The storage is opened first, because the writer claims its own database and starts to work.
         let (storage, storage_thread) = Storage::open(state_dir.storage(), reserve.clone())?;
-        let (series, series_thread) = Series::start(state_dir.series(), config.history, reserve)?;
+        let (series, series_thread) =
+            Series::start(state_dir.series(), config.kept.history, reserve)?;
         let (writer, writer_thread) = writer::start(
             open_store,
             settings,
