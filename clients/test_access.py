@@ -172,6 +172,7 @@ ABOVE = [
     ("POST", f"{HOSTS}/another/giveUp", None, False),
     ("POST", "/providers/Muster.Hosts/token", {}, False),
     ("POST", "/providers/Muster.Storage/collectGarbage", {}, False),
+    ("GET", "/providers/Muster.Storage/sizes", None, False),
 ]
 # Open to every caller with a token, or even without one.
 FOR_ALL = [

@@ -271,6 +271,11 @@ impl Store {
         Begun::Building(seen)
     }
 
+    /// The disk space that all environments use, with the cache of packages.
+    pub fn bytes(&self) -> io::Result<u64> {
+        self.inner.disk.bytes(true)
+    }
+
     pub fn builds(&self) -> Builds {
         let entries = self.inner.entries();
         let running = entries.values().filter(|entry| matches!(entry, Entry::Building(_))).count();

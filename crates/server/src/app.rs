@@ -27,6 +27,7 @@ use crate::readers::Readers;
 use crate::refusals::Refusals;
 use crate::series::Series;
 use crate::services::Services;
+use crate::sizes::Sizes;
 use crate::storage::{Retention, Storage};
 use crate::tokens::{Audiences, Keyring};
 use crate::writer::Handle;
@@ -72,6 +73,7 @@ pub struct App {
     pub usage_turns: KeyedLock<WorkspaceId>,
     pub retention: Retention,
     pub kept: Kept,
+    pub sizes: Sizes,
     pub refusals: Refusals,
     pub rates: Rates,
     /// Those who follow the event log.

@@ -176,6 +176,11 @@ impl Service {
         self.store.get_for(cluster, recipe, within).await
     }
 
+    /// The disk space that environments use, with the cache of packages.
+    pub fn bytes(&self) -> std::io::Result<u64> {
+        self.store.bytes()
+    }
+
     pub fn builds(&self) -> Builds {
         self.store.builds()
     }

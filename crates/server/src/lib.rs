@@ -41,6 +41,7 @@ mod secured;
 mod series;
 mod services;
 mod silence;
+mod sizes;
 pub mod state_dir;
 mod storage;
 pub mod tokens;

@@ -285,6 +285,16 @@ impl Logs {
         Ok(jobs)
     }
 
+    /// The number of bytes in all logs, and the number of jobs that have some.
+    pub fn size(&self) -> io::Result<(u64, u64)> {
+        let (mut bytes, mut jobs) = (0, 0);
+        for job in self.jobs()? {
+            bytes += bytes_in(&self.folder(job))?;
+            jobs += 1;
+        }
+        Ok((bytes, jobs))
+    }
+
     /// The number of bytes in the logs of these jobs.
     pub fn bytes_of(&self, jobs: &BTreeSet<JobId>) -> io::Result<u64> {
         let mut bytes = 0;

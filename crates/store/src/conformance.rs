@@ -74,6 +74,7 @@ macro_rules! conformance {
             jobs_are_removed_after_their_time_and_the_ledger_is_not,
             a_live_job_and_a_task_are_no_ended_jobs,
             referenced_jobs_are_known,
+            the_size_of_every_content_is_known,
             the_activity_log_can_be_verified_after_its_beginning_was_deleted,
             clusters_are_listed_by_name,
             workspaces_are_separate,

@@ -10,6 +10,7 @@ mod error;
 mod look_up;
 mod read;
 pub mod series;
+pub mod size;
 mod sqlite;
 pub mod storage;
 

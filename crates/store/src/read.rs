@@ -10,6 +10,7 @@ use muster_core::model::{
 };
 use muster_core::time::Wall;
 
+use crate::size::DatabaseSize;
 use crate::{Revision, StoreError};
 
 /// A cluster with the figures that its clients show.
@@ -202,6 +203,8 @@ pub struct Page<T> {
 
 /// The readers' side. Each handle is used by one thread at a time; there may be many handles.
 pub trait Reader: Send {
+    /// All workspaces.
+    fn workspace_ids(&mut self) -> Result<Vec<WorkspaceId>, StoreError>;
     fn workspace(&mut self, key: &WorkspaceKey) -> Result<Option<Workspace>, StoreError>;
     /// Sorted by name, within a subscription and (if given) a resource group, both compared ignoring case.
     fn workspaces(
@@ -339,6 +342,8 @@ pub trait Reader: Send {
     /// Entries after `after`, oldest first. If some of them were deleted, this fails with
     /// [`StoreError::EventsPruned`].
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError>;
+    /// The size of the database by content. This takes longer the larger it is, and holds no snapshot meanwhile.
+    fn size(&mut self) -> Result<DatabaseSize, StoreError>;
     /// The floor, after which the event log begins, and the revision of the last commit.
     fn event_range(&mut self) -> Result<(Revision, Revision), StoreError>;
 }

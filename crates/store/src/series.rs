@@ -20,6 +20,7 @@ pub use merge::fill;
 pub use metric::{Metric, UnknownMetric};
 
 use crate::StoreError;
+use crate::size::DatabaseSize;
 
 /// The most nodes of a cluster that have series of their own at the same time.
 pub const NODES_MAX: usize = 100;
@@ -134,6 +135,8 @@ pub trait SeriesReader: Send {
     fn read(&mut self, query: &Query) -> Result<BTreeMap<Metric, Points>, StoreError>;
     /// The nodes that have series, by name.
     fn nodes(&mut self, cluster: ClusterId) -> Result<Vec<RecordedNode>, StoreError>;
+    /// The size of the database.
+    fn size(&mut self) -> Result<DatabaseSize, StoreError>;
 }
 
 #[cfg(test)]

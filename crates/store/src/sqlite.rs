@@ -22,6 +22,7 @@ mod reader;
 mod references;
 mod schema;
 mod series;
+mod size;
 mod storage;
 mod trees;
 mod write;

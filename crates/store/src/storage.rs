@@ -13,6 +13,7 @@ pub use muster_core::storage::{
 };
 use muster_core::time::Wall;
 
+use crate::size::DatabaseSize;
 use crate::{Revision, StoreError};
 
 /// The most staged blocks of one blob.
@@ -273,4 +274,6 @@ pub trait StorageReader: Send {
         before: Wall,
         limit: usize,
     ) -> Result<Vec<(WorkspaceId, BlobId)>, StoreError>;
+    /// The size of the database by content, without the bytes of blobs.
+    fn size(&mut self) -> Result<DatabaseSize, StoreError>;
 }

@@ -53,6 +53,7 @@ pub mod quota;
 pub mod resources;
 pub mod routes;
 pub mod spelling;
+pub mod storage_size;
 mod system_data;
 pub mod timestamp;
 pub mod trees;

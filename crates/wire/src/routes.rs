@@ -206,6 +206,8 @@ pub mod storage {
                 "/{workspace}/datastores/{name}/listSecrets", [Post], needs RunJobs,
                 log "Microsoft.MachineLearningServices/workspaces/datastores/listSecrets/action"
             }
+            /// Muster: lists what the server stores, with its size, its oldest entry and the settings that limit it.
+            StorageSizes => { "/providers/Muster.Storage/sizes", [Get], needs Read }
             /// Muster: runs garbage collection, which deletes bytes that nothing references any more (`dryRun`, `graceSeconds`).
             /// It examines the files of all users.
             CollectGarbage => {

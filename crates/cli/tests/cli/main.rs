@@ -46,6 +46,7 @@ mod packaging;
 mod post_mortems;
 mod prying;
 mod recorded;
+mod retention;
 mod rootless;
 mod sandbox_provider;
 mod server_kill;

@@ -40,6 +40,7 @@ use crate::reserve::ReserveFile;
 use crate::secured::{Secured, secure};
 use crate::series::{self, Series};
 use crate::services::Services;
+use crate::sizes::Sizes;
 use crate::state_dir::{Connection, StateDir};
 use crate::storage::{self, Storage};
 use crate::tokens::Audiences;
@@ -175,6 +176,7 @@ impl Server {
             usage_turns: KeyedLock::default(),
             retention: config.retention,
             kept: config.kept,
+            sizes: Sizes::default(),
             live: stores.live.clone(),
             logs,
             refusals: Refusals::default(),

@@ -11,6 +11,7 @@ use muster_core::{Change, ExpiredJobs, Input, Reply};
 
 use super::stage::{home, someone};
 use super::{Database, Stage};
+use crate::size::Content;
 use crate::{LedgerBy, LedgerQuery, LedgerSum, look_up};
 
 const DAY_S: u64 = 86_400;
@@ -186,4 +187,22 @@ pub fn the_activity_log_can_be_verified_after_its_beginning_was_deleted(database
     let chain = reader.verify_activity().expect("rows can be read");
     assert_eq!(chain.broken_at, None);
     assert_ne!(chain.head, whole.head);
+}
+
+pub fn the_size_of_every_content_is_known(database: &dyn Database) {
+    let mut stage = Stage::new(database);
+    stage.put_cluster("cpu", 0, 1);
+    let submitted = stage.now.wall;
+    run_to_end(&mut stage, "one");
+    let size = stage.reader.size().expect("rows can be read");
+    let of = |wanted| size.contents.iter().find(|size| size.content == wanted).copied();
+    let jobs = of(Content::Jobs).expect("it is measured");
+    assert_eq!((jobs.entries, jobs.oldest), (Some(1), Some(submitted)));
+    let attempts = of(Content::Attempts).expect("it is measured");
+    assert_eq!((attempts.entries, attempts.oldest), (Some(1), Some(submitted)));
+    let events = of(Content::Events).expect("it is measured");
+    assert_eq!(events.entries, Some(stage.log.len() as u64));
+    assert_eq!(of(Content::Tasks).expect("it is measured").oldest, None);
+    assert!(size.contents.iter().all(|size| size.bytes > 0), "{size:?}");
+    assert!(of(Content::Ledger).and_then(|ledger| ledger.entries) > Some(0), "{size:?}");
 }

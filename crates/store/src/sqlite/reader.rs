@@ -17,8 +17,9 @@ use super::schema;
 use super::trees;
 use super::{
     activity, assets, children, datastores, deployments, events, jobs, ledger, members, open,
-    references,
+    references, size,
 };
+use crate::size::DatabaseSize;
 use crate::{
     ActivityChain, ActivityEntry, ActivityQuery, Archived, AssetQuery, ClusterView, ContainerView,
     Event, JobQuery, JobView, LedgerQuery, LedgerSum, NodeCounts, NodeView, Page, ParentView,
@@ -251,6 +252,13 @@ fn page<T>(mut items: Vec<T>, limit: usize, token: impl Fn(&T) -> String) -> Pag
 }
 
 impl Reader for SqliteReader {
+    fn workspace_ids(&mut self) -> Result<Vec<WorkspaceId>, StoreError> {
+        let sql = "SELECT id FROM workspaces ORDER BY id";
+        doc::rows(&self.connection, &self.path, sql, [], |row| {
+            Ok(WorkspaceId(row.get(0).doing("reading workspaces", &self.path)?))
+        })
+    }
+
     fn workspace(&mut self, key: &WorkspaceKey) -> Result<Option<Workspace>, StoreError> {
         self.snapshot()?.workspace(key)
     }
@@ -541,6 +549,10 @@ impl Reader for SqliteReader {
     fn events(&mut self, after: Revision, limit: usize) -> Result<Vec<Event>, StoreError> {
         let limit = limit.clamp(1, EVENTS_MAX);
         events::after(&self.connection, &self.path, after, limit)
+    }
+
+    fn size(&mut self) -> Result<DatabaseSize, StoreError> {
+        size::measure(&self.connection, &self.path, size::MAIN)
     }
 
     fn event_range(&mut self) -> Result<(Revision, Revision), StoreError> {

@@ -11,12 +11,13 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::checkpoint::Checkpoints;
 use super::fault::Doing;
-use super::{Durability, doc, open, schema};
+use super::{Durability, doc, open, schema, size};
 use crate::StoreError;
 use crate::series::{
     Block, Level, Metric, NODES_MAX, Point, Points, Query, RecordedNode, Retention, Sample, Series,
     SeriesReader, Subject, fill,
 };
+use crate::size::DatabaseSize;
 
 const DOING: &str = "writing time series";
 
@@ -344,6 +345,10 @@ impl SqliteSeriesReader {
 }
 
 impl SeriesReader for SqliteSeriesReader {
+    fn size(&mut self) -> Result<DatabaseSize, StoreError> {
+        size::measure(&self.connection, &self.path, size::SERIES)
+    }
+
     fn read(&mut self, query: &Query) -> Result<BTreeMap<Metric, Points>, StoreError> {
         let path = &self.path;
         let connection = &*self.connection.transaction().doing("reading points", path)?;

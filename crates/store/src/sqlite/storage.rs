@@ -13,7 +13,8 @@ use rusqlite::{Connection, Row, TransactionBehavior};
 
 use super::checkpoint::Checkpoints;
 use super::fault::Doing;
-use super::{Durability, doc, open, schema};
+use super::{Durability, doc, open, schema, size};
+use crate::size::DatabaseSize;
 use crate::storage::{
     Applied, Blob, BlobPart, BlockRef, Blocks, Container, ContainerId, Content, ListQuery, Listing,
     NotApplied, Span, Storage, StorageCommand, StorageReader, Stored, Tag,
@@ -97,6 +98,10 @@ impl SqliteStorageReader {
 }
 
 impl StorageReader for SqliteStorageReader {
+    fn size(&mut self) -> Result<DatabaseSize, StoreError> {
+        size::measure(&self.connection, &self.path, size::STORAGE)
+    }
+
     fn container(&mut self, name: &str) -> Result<Option<Container>, StoreError> {
         container(&self.connection, &self.path, name)
     }

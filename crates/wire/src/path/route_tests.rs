@@ -147,6 +147,7 @@ fn every_route_is_found_and_names_keep_their_case() {
             "/providers/Muster.Storage/collectGarbage".into(),
             Route::Storage(StorageRoute::CollectGarbage),
         ),
+        ("/providers/Muster.Storage/sizes".into(), Route::Storage(StorageRoute::StorageSizes)),
         (
             at("/providers/Muster.Why/jobs/J1"),
             Route::WhyJob { workspace: key(), name: "J1".into() },

@@ -19,7 +19,7 @@ use super::{Call, Failed, unexpected};
 use crate::blobs::Removed;
 use crate::clock;
 use crate::http::respond::document;
-use crate::storage;
+use crate::{sizes, storage};
 
 const EVERYTHING: [Right; 5] =
     [Right::Read, Right::Create, Right::Write, Right::Delete, Right::List];
@@ -35,6 +35,7 @@ pub async fn handle(call: &Call, endpoint: Endpoint) -> Result<Response, Failed>
         Endpoint::Post(Post::DatastoreSecrets { workspace, name }) => {
             secrets(call, workspace, &name).await
         }
+        Endpoint::Get(Get::StorageSizes) => list_sizes(call).await,
         Endpoint::Post(Post::CollectGarbage) => collect_garbage(call).await,
     }
 }
@@ -209,6 +210,16 @@ pub fn signed(call: &Call, container: &str, rights: &[Right], lifetime: Duration
     let text = sas.signed_text(container, None, "").expect("a container can always be signed");
     sas.signature = call.app.keyring.sign_blob_address(&text);
     sas.to_query()
+}
+
+async fn list_sizes(call: &Call) -> Result<Response, Failed> {
+    let sizes = sizes::sizes(&call.app).await.map_err(|failed| {
+        tracing::error!(error = %ErrorChain(&failed), "cannot measure what is stored");
+        ArmError::unavailable(
+            "the size of what is stored could not be measured; see the server's log",
+        )
+    })?;
+    Ok(document(StatusCode::OK, &Page::whole(sizes.to_vec())))
 }
 
 async fn collect_garbage(call: &Call) -> Result<Response, Failed> {
