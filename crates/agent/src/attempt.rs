@@ -23,7 +23,7 @@ use crate::engine::{Engine, Launching};
 use crate::files::{FolderSaver, KeepError, Patience};
 use crate::gpus::Gpus;
 use crate::home::{Home, make_private_dir, remove_tree};
-use crate::limits::{JobGroup, Memory, Watch};
+use crate::limits::{JobGroup, JobGroups, Memory, Watch};
 use crate::meter::{Counted, Meter, Metered};
 use crate::removals::Removals;
 use crate::running::Running;
@@ -60,6 +60,7 @@ pub(crate) struct Context {
     /// Jobs share the node's sandbox instead of having one each.
     pub(crate) jobs_share: bool,
     pub(crate) memory: Option<Memory>,
+    pub(crate) groups: Arc<JobGroups>,
     pub(crate) meter: Arc<Meter>,
     /// Warnings about this node that every job's log contains.
     pub(crate) warnings: Vec<String>,
@@ -362,7 +363,7 @@ fn own_group(context: &Context, assignment: &Assignment) -> (Option<JobGroup>, O
     let Some(share) = assignment.share.as_ref().filter(|_| context.spawner.is_some()) else {
         return (None, None);
     };
-    match JobGroup::make(&assignment.epoch.to_string(), share) {
+    match context.groups.take(&assignment.epoch.to_string(), share) {
         Ok(group) => (group, None),
         Err(error) => {
             let text = format!(
@@ -383,7 +384,7 @@ fn without_user(context: &Context, spec: &JobSpec) -> Option<String> {
 /// node.
 fn counted(context: &Context, assignment: &Assignment, group: Option<&JobGroup>) -> Counted {
     match group {
-        Some(group) => Counted::InItsGroup(group.group().clone()),
+        Some(group) => group.counted(),
         None if assignment.share.is_none() => context.meter.counted_with_node(),
         None => Counted::Nowhere,
     }

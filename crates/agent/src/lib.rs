@@ -65,7 +65,7 @@ use crate::home::Home;
 use crate::identity::Identity;
 use crate::journal::Journal;
 pub use crate::journal::JournalError;
-use crate::limits::Memory;
+use crate::limits::{JobGroups, Memory};
 use crate::meter::Meter;
 use crate::node::Node;
 use crate::removals::Removals;
@@ -225,7 +225,9 @@ pub async fn run_with_timing(
     });
     let warnings = missing.into_iter().chain(why_no_internet.clone()).collect();
     let (node, memory) = (config.node, Memory::of_this_node());
+    let groups = Arc::new(JobGroups::of_this_node());
     let _log = AbortOnDrop(tokio::spawn(keep_log_short(home.agent_log())));
+    let _tidy = AbortOnDrop(tokio::spawn(Arc::clone(&groups).tidy()));
     let environments = config.environments;
     let context = Context {
         client,
@@ -238,6 +240,7 @@ pub async fn run_with_timing(
         full_server,
         jobs_share,
         memory,
+        groups,
         meter,
         warnings,
         why_no_internet,

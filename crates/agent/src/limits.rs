@@ -2,17 +2,19 @@
 //! reason.
 
 mod disk;
+mod groups;
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use muster_core::model::{Capacity, Exit, Scarce};
-use muster_sandbox::cgroup::{Group, Groups, Limits as GroupLimits, Shortage};
+use muster_core::model::{Exit, Scarce};
+use muster_sandbox::cgroup::{Group, Groups};
 
 use self::disk::{Used, full, hidden_by, used_by};
+use self::groups::oom_kills;
+pub(crate) use self::groups::{JobGroup, JobGroups};
 
 /// Processes and threads of one job in a sandbox: enough for every worker that cores can feed, too few to choke a host.
 pub(crate) const PROCESSES_MAX: u32 = 4096;
@@ -41,82 +43,38 @@ pub(crate) struct Watch {
 pub(crate) struct Memory {
     group: Group,
     limit_bytes: u64,
-}
-
-/// The control group of a job that has a part of its node: cores and memory that other jobs on the node cannot take
-/// from it, and beyond which it gets none. It is removed when this is dropped; by then none of its processes is left.
-#[derive(Debug)]
-pub(crate) struct JobGroup {
-    group: Group,
-    memory_bytes: u64,
-}
-
-impl JobGroup {
-    /// Creates the group. `None` if the node has no group of its own; the logs of its jobs then say what is not
-    /// enforced.
-    pub(crate) fn make(name: &str, share: &Capacity) -> io::Result<Option<JobGroup>> {
-        let node = Groups::look().of_this_node();
-        // Without limits of its own this may be the host's group, where nothing is ours.
-        let (cores, memory) = (node.millicores(), Memory::of_this_node());
-        if cores.is_none() && memory.is_none() {
-            return Ok(None);
-        }
-        // An old kernel refuses more than the node has, as on a host that is smaller than its node's size.
-        let asked = share.vcpus.saturating_mul(1000);
-        let memory_bytes = share.memory_mb.saturating_mul(1 << 20);
-        let limits = GroupLimits {
-            millicores: cores.map_or(asked, |cores| cores.min(asked)),
-            memory_bytes: memory.map_or(memory_bytes, |node| node.limit_bytes.min(memory_bytes)),
-            pids: PROCESSES_MAX,
-        };
-        let group = node.child(name, &limits)?;
-        Ok(Some(JobGroup { group, memory_bytes: limits.memory_bytes }))
-    }
-
-    /// The folders of the group in each hierarchy.
-    pub(crate) fn folders(&self) -> Vec<PathBuf> {
-        self.group.folders().iter().map(|folder| folder.path.clone()).collect()
-    }
-
-    pub(crate) fn group(&self) -> &Group {
-        &self.group
-    }
-
-    pub(crate) fn memory(&self) -> Memory {
-        Memory { group: self.group.clone(), limit_bytes: self.memory_bytes }
-    }
-}
-
-impl Drop for JobGroup {
-    fn drop(&mut self) {
-        if let Err(error) = self.group.remove() {
-            // It is removed with the node.
-            tracing::warn!(%error, "cannot remove the control group of a job that has ended");
-        }
-    }
+    /// How many processes had been killed when the job took this group. `None` if it has no group of its own.
+    oom_kills_before: Option<u64>,
 }
 
 impl Memory {
-    /// The node's memory, if it is limited. A group without a limit may be the host's, with all others below it.
+    /// The node's memory, if it is limited.
     pub(crate) fn of_this_node() -> Option<Memory> {
-        let node = Groups::look().of_this_node();
+        Memory::of(&Groups::look().of_this_node())
+    }
+
+    /// The memory of a node's group. A group without a limit may be the host's, with all others below it.
+    fn of(node: &Group) -> Option<Memory> {
         let limit_bytes = node.shortage().ok()??.limit_bytes?;
         // An old kernel represents the absence of a limit by a large number.
         let machine = rustix::system::sysinfo();
         let is_one = limit_bytes <= machine.totalram * u64::from(machine.mem_unit);
-        is_one.then_some(Memory { group: node, limit_bytes })
+        is_one.then(|| Memory { group: node.clone(), limit_bytes, oom_kills_before: None })
     }
 
     fn oom_kills(&self) -> u64 {
-        let shortage: Option<Shortage> = self.group.shortage().ok().flatten();
-        shortage.and_then(|shortage| shortage.kills).unwrap_or(0)
+        oom_kills(&self.group)
     }
 }
 
 impl Watch {
     /// Starts to watch now.
     pub(crate) fn new(own_dir: PathBuf, disk_bytes: Option<u64>, memory: Option<Memory>) -> Watch {
-        let oom_kills = memory.as_ref().map_or(0, Memory::oom_kills);
+        // What other jobs of the node did before does not matter. The kills in a group of its own count from the moment
+        // when the job took it: it may already have been killed.
+        let kills_before =
+            |memory: &Memory| memory.oom_kills_before.unwrap_or_else(|| memory.oom_kills());
+        let oom_kills = memory.as_ref().map_or(0, kills_before);
         Watch {
             own_dir,
             disk_bytes,

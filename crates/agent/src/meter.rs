@@ -47,7 +47,11 @@ pub(crate) struct Metered {
 /// Where an attempt's cores and memory are counted.
 #[derive(Debug)]
 pub(crate) enum Counted {
-    InItsGroup(Group),
+    /// The group may have had another job before.
+    InItsGroup {
+        group: Group,
+        cpu_before_us: u64,
+    },
     /// The attempt has the node to itself, so the node's use is its own from its start.
     WithItsNode {
         cpu_before_us: u64,
@@ -140,12 +144,15 @@ impl Meter {
 
 impl Metered {
     fn usage(&self, node: Load) -> Usage {
+        let since = |before_us: u64, load: Load| Load {
+            cpu_us: load.cpu_us.map(|cpu_us| cpu_us.saturating_sub(before_us)),
+            ..load
+        };
         let load = match &self.counted {
-            Counted::InItsGroup(group) => group.load().unwrap_or_default(),
-            Counted::WithItsNode { cpu_before_us } => Load {
-                cpu_us: node.cpu_us.map(|cpu_us| cpu_us.saturating_sub(*cpu_before_us)),
-                ..node
-            },
+            Counted::InItsGroup { group, cpu_before_us } => {
+                since(*cpu_before_us, group.load().unwrap_or_default())
+            }
+            Counted::WithItsNode { cpu_before_us } => since(*cpu_before_us, node),
             Counted::Nowhere => Load::default(),
         };
         Usage {

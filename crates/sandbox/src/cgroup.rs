@@ -33,7 +33,7 @@ use base::{Base, Refusals};
 use files::{make_folder, read};
 use layout::{Controller, Version};
 
-pub use group::{Folder, Group};
+pub use group::{Folder, Group, counts_none};
 pub use usage::{Load, Shortage, Usage};
 
 const NAME_MAX: usize = 64;

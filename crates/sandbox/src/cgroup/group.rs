@@ -122,6 +122,9 @@ impl Group {
     /// Creates the group of a job in this node, or applies these limits to the existing one. The node's own root may do
     /// this if the group was [delegated](Group::delegate). Cgroups v1 refuses a larger share of the cores than the
     /// node's.
+    ///
+    /// The group exists only in the hierarchies that limit or measure a job, because each one costs a job the creation
+    /// of a folder and a move. In the others the job stays in its node's group, with which it is frozen and killed.
     pub fn child(&self, name: &str, limits: &Limits) -> io::Result<Group> {
         check_name("job", name)?;
         if !self.is_node {
@@ -132,12 +135,27 @@ impl Group {
             let path = folder.path.join(format!("job-{name}"));
             Folder { path, ..folder.clone() }
         };
-        let child = Group { folders: self.folders.iter().map(below).collect(), is_node: false };
+        let child = Group { folders: self.folders_for_jobs().map(below).collect(), is_node: false };
         for folder in &child.folders {
             make_folder(&folder.path)?;
             folder.limit(limits)?;
         }
         Ok(child)
+    }
+
+    /// The folder that counts processes comes first. A process that could join only some of them is therefore counted.
+    fn folders_for_jobs(&self) -> impl Iterator<Item = &Folder> {
+        const USED: [Controller; 4] =
+            [Controller::Cpu, Controller::CpuAccount, Controller::Memory, Controller::Pids];
+        // Without this controller, the time that a job uses is counted by v2, which needs none for it.
+        let has_accounts = self.folder_with(Controller::CpuAccount).is_some();
+        let is_used = move |folder: &&Folder| {
+            let counts_time = folder.version == Version::Two && !has_accounts;
+            counts_time || USED.iter().any(|controller| folder.has(*controller))
+        };
+        let (first, others): (Vec<_>, Vec<_>) =
+            self.folders.iter().filter(is_used).partition(|folder| folder.has(Controller::Pids));
+        first.into_iter().chain(others)
     }
 
     /// Makes the kernel kill the whole group when it runs out of memory, instead of its largest process. Returns false
@@ -199,7 +217,7 @@ impl Group {
     }
 
     pub fn usage(&self) -> io::Result<Usage> {
-        usage::read_usage(&self.folders)
+        usage::read_usage(&self.folders, self.is_node)
     }
 
     pub fn load(&self) -> io::Result<Load> {
@@ -207,7 +225,22 @@ impl Group {
     }
 
     pub fn shortage(&self) -> io::Result<Option<Shortage>> {
-        usage::read_shortage(&self.folders)
+        usage::read_shortage(&self.folders, self.is_node)
+    }
+
+    /// All memory that is charged to the group at this moment, with its caches. `None` if nothing counts it.
+    pub fn memory_bytes(&self) -> io::Result<Option<u64>> {
+        usage::read_memory(&self.folders)
+    }
+
+    /// The time that the group has used since it was created. `None` if nothing counts it.
+    pub fn cpu_us(&self) -> io::Result<Option<u64>> {
+        usage::read_cpu(&self.folders)
+    }
+
+    /// The file in which the kernel counts the processes of the group, for [`counts_none`].
+    pub fn process_count(&self) -> Option<PathBuf> {
+        self.folder_with(Controller::Pids).map(|folder| folder.path.join("pids.current"))
     }
 
     /// Returns true if no process is in this group or in any group below it.
@@ -226,6 +259,15 @@ impl Group {
             }
         }
         Ok(true)
+    }
+
+    /// Like [`is_empty`](Group::is_empty), but costs little, and an error counts as "no". For the group of a job.
+    pub fn is_certainly_empty(&self) -> bool {
+        match self.process_count() {
+            // A process joins the folder that counts it first, so it is in no other one either.
+            Some(count) => counts_none(&count),
+            None => self.is_empty().unwrap_or(false),
+        }
     }
 
     /// Kills every process in this group and below it, however fast they fork, and waits until all have ended.
@@ -312,6 +354,16 @@ impl Group {
     fn folder_with(&self, controller: Controller) -> Option<&Folder> {
         self.folders.iter().find(|folder| folder.has(controller))
     }
+}
+
+/// Returns true if it is certain that the group with this [`process_count`](Group::process_count) has no processes.
+///
+/// The count is exact, unlike most of what the kernel counts for a group. A process and each of its threads is counted,
+/// also in the groups above, before it exists (`fork` fails if it cannot be) and until it has been reaped. Zombies are
+/// therefore counted as well. A process leaves the count of its group only by being moved to another one, which takes
+/// the right to write to the files of both.
+pub fn counts_none(process_count: &Path) -> bool {
+    read(process_count).is_ok_and(|text| text.trim_end() == "0")
 }
 
 fn remove_folder(path: &Path) -> io::Result<()> {

@@ -247,11 +247,16 @@ fn a_node_finds_its_own_group_where_it_is_mounted() {
         folders.iter().for_each(mount_over);
         let groups = Groups::find();
         assert_eq!(groups.enforced(), Enforced { cpu: Ok(()), memory: Ok(()), pids: Ok(()) });
-        groups.of_this_node().child("j1", &WIDE).unwrap();
+        groups.of_this_node().child("j1", &WIDE).unwrap()
     });
-    within.join().unwrap();
+    let job = within.join().unwrap();
+    assert!(job.folders()[0].has(Controller::Pids), "processes are counted before all else");
     for folder in node.group.folders() {
-        assert!(folder.path.join("job-j1").exists(), "{}", folder.path.display());
+        let is_used = job.folders().iter().any(|used| used.hierarchy == folder.hierarchy);
+        assert_eq!(folder.path.join("job-j1").exists(), is_used, "{}", folder.path.display());
+        let is_needed = folder.has(Controller::Cpu) || folder.has(Controller::Memory);
+        assert!(is_used || !is_needed, "{}", folder.path.display());
+        assert!(!is_used || folder.controllers != [Controller::Freezer]);
     }
 }
 

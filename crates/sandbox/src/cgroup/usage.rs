@@ -32,7 +32,8 @@ pub struct Usage {
     pub pids_denied: Option<u64>,
 }
 
-pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
+/// `has_below` tells whether there may be groups below this one.
+pub(super) fn read_usage(folders: &[Folder], has_below: bool) -> io::Result<Usage> {
     let mut usage = Usage { cpu_us: read_cpu(folders)?, ..Usage::default() };
     for folder in folders {
         let text = |name: &str| read_if_there(&folder.path.join(name));
@@ -65,7 +66,7 @@ pub(super) fn read_usage(folders: &[Folder]) -> io::Result<Usage> {
             };
         }
     }
-    if let Some(Shortage { limit_bytes, kills }) = read_shortage(folders)? {
+    if let Some(Shortage { limit_bytes, kills }) = read_shortage(folders, has_below)? {
         (usage.memory_limit_bytes, usage.oom_kills) = (limit_bytes, kills);
     }
     Ok(usage)
@@ -85,18 +86,33 @@ pub(super) fn read_load(folders: &[Folder]) -> io::Result<Load> {
     let mut load = Load { cpu_us: read_cpu(folders)?, memory_bytes: None };
     if let Some(folder) = folders.iter().find(|folder| folder.has(Controller::Memory)) {
         let text = |name: &str| read_if_there(&folder.path.join(name));
-        let (current, idle_files) = match folder.version {
-            Version::One => ("memory.usage_in_bytes", "total_inactive_file"),
-            Version::Two => ("memory.current", "inactive_file"),
+        let idle_files = match folder.version {
+            Version::One => "total_inactive_file",
+            Version::Two => "inactive_file",
         };
         let idle_files = text("memory.stat")?.and_then(|text| value(&text, idle_files));
-        let current = number(text(current)?);
+        let current = number(text(in_use(folder.version))?);
         load.memory_bytes = current.map(|bytes| bytes.saturating_sub(idle_files.unwrap_or(0)));
     }
     Ok(load)
 }
 
-fn read_cpu(folders: &[Folder]) -> io::Result<Option<u64>> {
+pub(super) fn read_memory(folders: &[Folder]) -> io::Result<Option<u64>> {
+    let Some(folder) = folders.iter().find(|folder| folder.has(Controller::Memory)) else {
+        return Ok(None);
+    };
+    read_if_there(&folder.path.join(in_use(folder.version))).map(number)
+}
+
+/// The file of the memory that is charged to a group.
+fn in_use(version: Version) -> &'static str {
+    match version {
+        Version::One => "memory.usage_in_bytes",
+        Version::Two => "memory.current",
+    }
+}
+
+pub(super) fn read_cpu(folders: &[Folder]) -> io::Result<Option<u64>> {
     let text = |folder: &Folder, name: &str| read_if_there(&folder.path.join(name));
     if let Some(folder) = folders.iter().find(|folder| folder.has(Controller::CpuAccount))
         && let Some(ns) = number(text(folder, "cpuacct.usage")?)
@@ -118,7 +134,7 @@ pub struct Shortage {
 }
 
 /// Reads the part of the usage that every job needs, and nothing else. `None` if nothing counts memory.
-pub(super) fn read_shortage(folders: &[Folder]) -> io::Result<Option<Shortage>> {
+pub(super) fn read_shortage(folders: &[Folder], has_below: bool) -> io::Result<Option<Shortage>> {
     let Some(folder) = folders.iter().find(|folder| folder.has(Controller::Memory)) else {
         return Ok(None);
     };
@@ -127,7 +143,10 @@ pub(super) fn read_shortage(folders: &[Folder]) -> io::Result<Option<Shortage>> 
         Version::One => Shortage {
             limit_bytes: number(text("memory.limit_in_bytes")?),
             // The kernel counts kills only in the group of the killed process.
-            kills: Some(sum_below(&folder.path, c"memory.oom_control", "oom_kill")?),
+            kills: match has_below {
+                true => Some(sum_below(&folder.path, c"memory.oom_control", "oom_kill")?),
+                false => text("memory.oom_control")?.and_then(|text| value(&text, "oom_kill")),
+            },
         },
         Version::Two => Shortage {
             limit_bytes: number(text("memory.max")?),
