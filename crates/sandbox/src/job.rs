@@ -80,6 +80,9 @@ pub struct Launch {
     /// The folders of a control group that the job joins before it runs anything.
     #[serde(default)]
     pub group: Vec<PathBuf>,
+    /// The [count of processes](crate::cgroup::Group::process_count) of that group. No other job is in it.
+    #[serde(default)]
+    pub process_count: Option<PathBuf>,
     /// The job has no sandbox of its own but runs as a separate user in its node's: see [`shared`].
     #[serde(default)]
     pub shares_node: bool,
@@ -179,9 +182,9 @@ impl AsFd for Line {
     }
 }
 
-/// Moves this process into the job's group in every hierarchy. If that fails, the job runs anyway and its log contains
-/// a note. Must be called while we are still the owner of the group.
-fn join_group(launch: &Launch, log: BorrowedFd<'_>) {
+/// Moves this process into the job's group in every hierarchy. If that fails, the job runs anyway, its log contains a
+/// note, and false is returned. Must be called while we are still the owner of the group.
+fn join_group(launch: &Launch, log: BorrowedFd<'_>) -> bool {
     for folder in &launch.group {
         // 0 means the process that writes it.
         if let Err(error) = std::fs::write(folder.join("cgroup.procs"), "0") {
@@ -190,9 +193,10 @@ fn join_group(launch: &Launch, log: BorrowedFd<'_>) {
                 shown(folder)
             );
             let _ = rustix::io::write(log, text.as_bytes());
-            return;
+            return false;
         }
     }
+    true
 }
 
 /// Describes a failed step: what it was, why it failed, and a remedy if there is one.

@@ -106,6 +106,7 @@ fn sandboxed_launch(context: &Context, launching: &Launching<'_>) -> io::Result<
         gpus: gpus.numbers(),
         shares_node: context.jobs_share,
         group: group.map(JobGroup::folders).unwrap_or_default(),
+        process_count: group.and_then(|group| group.group().process_count()),
         limits: job::Limits {
             processes: Some(u64::from(PROCESSES_MAX)),
             shared_memory_bytes: spec.shared_memory_mb.map(|mb| mb.saturating_mul(1 << 20)),

@@ -99,3 +99,53 @@ fn all_their_processes_end_and_their_outcomes_are_distinguished() {
     );
     assert_eq!(found.trim(), "/job/wd\ntrust");
 }
+
+/// A job with a part of its node has a group that tells whether anything is left, so its end is cheaper if nothing is. It
+/// ends as completely as one without.
+#[test]
+fn nothing_is_left_of_a_job_whether_or_not_it_has_a_group() {
+    let site = shared();
+    cluster(&site, "cpu", &[]);
+    // Each process starts its successor in a new session and ends, so every look at the list of processes is outdated.
+    let chain = "sleep 0.03217; setsid sh -c \"$CHAIN\" & exit";
+    let many = "for i in 1 2 3 4 5 6 7 8; do setsid sh -c \"$CHAIN\" & done; sleep 0.2; exit 7";
+    let away = "(setsid sh -c 'trap \"\" TERM HUP; env -i setsid sleep 998.7 & exec sleep 998.7' &); sleep 0.2";
+    let variable = format!("CHAIN={chain}");
+    for (number, parts) in [&["--cpus", "1"][..], &[]].into_iter().enumerate() {
+        for (command, fails) in [(many, true), (away, false), ("true", false)] {
+            let name = format!("left-{number}-{}", command.len());
+            let job = ["job", "create", "--compute", "cpu", "--stream", "-n", &name];
+            let command = ["--command", command, "--env", &variable];
+            let done = site.run(&[&job[..], &command, parts].concat());
+            assert_eq!(done.code != 0, fails, "{}", done.stderr);
+            assert!(processes(&["0.03217"]).is_empty(), "{name} {parts:?}");
+            assert!(processes(&["998.7"]).is_empty(), "{name} {parts:?}");
+        }
+    }
+}
+
+/// The group of a job tells whether any of its processes is left, so no job may leave its group or change it.
+#[test]
+fn a_job_stays_in_its_group_and_the_next_one_is_in_the_same() {
+    let site = shared();
+    site.text(&["compute", "create", "-n", "cpu", "--max-instances", "1", "-d", "600"]);
+    let pry = "grep -E 'pids|0::' /proc/self/cgroup; \
+               for file in $(find /sys/fs/cgroup -name cgroup.procs -o -name tasks -o -name pids.max -o -name cgroup.threads); do \
+               (echo $$ > $file) 2> /dev/null && echo wrote $file; test -w $file && echo may write $file; \
+               (mkdir ${file%/*}/deeper) 2> /dev/null && echo made a group; done; true";
+    let run = |name: &str, memory: &str| {
+        let job = ["job", "create", "--compute", "cpu", "--stream", "-n", name, "--cpus", "1"];
+        let done = site.run(&[&job[..], &["--memory", memory, "--command", pry]].concat());
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        let text = String::from_utf8(done.stdout).expect("text");
+        assert!(
+            !text.contains("wrote") && !text.contains("may") && !text.contains("made"),
+            "{text}"
+        );
+        text.lines().find(|line| line.contains("job-")).map(str::to_owned)
+    };
+    let first = run("first", "256MB");
+    assert!(first.is_some(), "it is in a group");
+    assert_eq!(run("second", "256MB"), first);
+    assert_ne!(run("larger", "512MB"), first);
+}

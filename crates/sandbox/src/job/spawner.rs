@@ -142,7 +142,7 @@ impl Job {
         }
     }
 
-    /// Returns the descriptor, other than its init and its line, that may have news.
+    /// Returns the descriptor, other than its init and its line, that has news when its other end is closed.
     fn other(&self) -> Option<&File> {
         match &self.kind {
             Kind::Sandboxed { .. } => None,
@@ -201,7 +201,8 @@ fn look(socket: &OwnedFd, jobs: &[Job]) -> Result<(bool, Vec<usize>), String> {
         // Polling a closed line would return at once every time.
         fds.push(PollFd::new(job.line.as_ref().unwrap_or(&job.init), PollFlags::IN));
         fds.push(match job.other() {
-            Some(other) => PollFd::new(other, PollFlags::IN),
+            // A closed end is reported in any case.
+            Some(other) => PollFd::new(other, PollFlags::empty()),
             None => PollFd::new(&job.init, PollFlags::IN),
         });
     }
@@ -255,7 +256,7 @@ fn attend(job: &mut Job) -> bool {
 fn report_start(job: &mut Job) {
     let Kind::Shared(shared) = &mut job.kind else { return };
     let is_known = shared.failure().is_some_and(|failure| {
-        let mut fds = [PollFd::new(failure, PollFlags::IN)];
+        let mut fds = [PollFd::new(failure, PollFlags::empty())];
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
     });

@@ -56,6 +56,7 @@ impl Node {
         let variables = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/job/wd")];
         Launch {
             group: Vec::new(),
+            process_count: None,
             command: command.into(),
             variables: variables.map(|(name, value)| (name.into(), value.into())).into(),
             inputs: None,
