@@ -76,6 +76,7 @@ fn live(request: &Request, inherited: &Inherited<'_>) -> Result<Ending, Failed> 
     let sources = Sources::take(&request.launch)?;
     privileges::become_user((USER, USER), request.has_range)?;
     sources.enter(&request.launch)?;
+    privileges::lock_root_out()?;
     privileges::bar_capabilities()?;
     privileges::drop_capabilities()?;
     filter.apply()?;

@@ -29,9 +29,9 @@ pub(super) fn become_user((user, group): (u32, u32), has_range: bool) -> Result<
     explain(set_thread_res_uid(user, user, user), || "setresuid".into(), "")
 }
 
-/// Ensures that no capability can be regained, neither by becoming root nor by running another program.
-pub(super) fn bar_capabilities() -> Result<(), String> {
-    // From here on user 0 has no special rights, and none of this can be undone.
+/// Ensures that no capability can be regained by becoming root. None of this can be undone.
+pub(super) fn lock_root_out() -> Result<(), String> {
+    // From here on user 0 has no special rights.
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
         | CapabilitiesSecureBits::NO_SETUID_FIXUP
@@ -39,7 +39,12 @@ pub(super) fn bar_capabilities() -> Result<(), String> {
         | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    explain(set_capabilities_secure_bits(bits), || "prctl(PR_SET_SECUREBITS)".into(), "")?;
+    explain(set_capabilities_secure_bits(bits), || "prctl(PR_SET_SECUREBITS)".into(), "")
+}
+
+/// Ensures that this process and its descendants can gain no capability by running another program. Those that it has
+/// remain, and a new user namespace has all of its own again. This cannot be undone.
+pub(super) fn bar_capabilities() -> Result<(), String> {
     for capability in 0..64 {
         // SAFETY: takes a number and no memory.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {

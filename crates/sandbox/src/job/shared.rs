@@ -47,7 +47,7 @@ pub(super) struct Shared {
 /// The shell sends this, right before it runs the job's command, if it has joined its group.
 const JOINED: u8 = b'+';
 
-/// Starts the shell and returns a handle to it.
+/// Starts the shell and returns a handle to it. The spawner must have barred the capabilities that a program could gain.
 pub(super) fn fork(
     request: &Request,
     parcel: &Attachments,
@@ -86,7 +86,8 @@ fn become_job(
     let has_joined = super::join_group(&request.launch, parcel.log.as_fd());
     privileges::prefer_as_oom_victim()?;
     mounts::enter_in_node(&request.launch)?;
-    privileges::bar_capabilities()?;
+    // The spawner has already barred the capabilities that a program could gain.
+    privileges::lock_root_out()?;
     privileges::become_user(request.outside, request.has_range)?;
     privileges::drop_capabilities()?;
     filter.apply()?;

@@ -21,7 +21,7 @@ use super::init::{self, Inherited};
 use super::protocol::{self, Attachments, Request};
 use super::shared::{self, Shared};
 use super::users::{Users, hand_over};
-use super::{Event, Launch, LaunchError, Line, Signal, USER, explain};
+use super::{Event, Launch, LaunchError, Line, Signal, USER, explain, privileges};
 use crate::descriptors;
 use crate::network::JobNetwork;
 
@@ -167,6 +167,9 @@ fn serve(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
     if getppid() != Some(agent) {
         return Ok(());
     }
+    // Once here instead of in every job that shares its node. The others have a user namespace of their own, in which
+    // they do this themselves. Without the right to do it, no job can share the node.
+    let barred = privileges::bar_capabilities();
     let mut jobs: Vec<Job> = Vec::new();
     loop {
         let (has_launch, busy) = look(socket, &jobs)?;
@@ -180,7 +183,7 @@ fn serve(agent: Pid, socket: &OwnedFd, filter: &Filter) -> Result<(), String> {
             continue;
         }
         match protocol::receive_launch(socket.as_fd()) {
-            Ok(Some(parcel)) => jobs.extend(receive(parcel, filter)),
+            Ok(Some(parcel)) => jobs.extend(receive(parcel, filter, &barred)),
             Ok(None) => break,
             // One launch was malformed; its sender sees that its line is closed.
             Err(_) => {}
@@ -265,9 +268,12 @@ fn report_start(job: &mut Job) {
     }
 }
 
-fn receive(parcel: Attachments, filter: &Filter) -> Option<Job> {
+/// `barred` tells whether we have barred the capabilities that a program could gain.
+fn receive(parcel: Attachments, filter: &Filter, barred: &Result<(), String>) -> Option<Job> {
     let started = parcel.request().and_then(|request| match request.launch.shares_node {
-        true => shared::fork(&request, &parcel, filter)
+        true => barred
+            .clone()
+            .and_then(|()| shared::fork(&request, &parcel, filter))
             .map(|(shell, shared)| (shell, Kind::Shared(shared))),
         false => fork(&request, &parcel, filter)
             .map(|(init, lifeline)| (init, Kind::Sandboxed { _lifeline: lifeline })),
