@@ -35,6 +35,8 @@ const NEXT_PHRASE_MIN: usize = 2;
 const PHRASE_MAX: usize = SHORT_MAX + 255;
 /// Shorter numbers are copied.
 const DIGITS_MIN: usize = 3;
+/// The most digits that a number of 64 bits can have.
+const DIGITS_MAX: usize = 20;
 const HEX_MIN: usize = 16;
 const HEX_MAX: usize = 254;
 /// The lengths of the groups of a UUID in digits.
@@ -256,8 +258,10 @@ impl<'p> Unpacker<'p> {
 
 /// The number that a text begins with, and how many digits it has. Written again, it must have the same digits.
 fn number(text: &[u8]) -> Option<(usize, u64)> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if digits < DIGITS_MIN || text[0] == b'0' {
+    // This is called at every byte, so a long row of digits must not be counted to its end each time.
+    let digits = text.iter().take(DIGITS_MAX + 1);
+    let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
+    if !(DIGITS_MIN..=DIGITS_MAX).contains(&digits) || text[0] == b'0' {
         return None;
     }
     let number = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;

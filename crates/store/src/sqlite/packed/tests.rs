@@ -28,6 +28,14 @@ fn records_shrink_to_a_fifth() {
     assert!(size * 5 <= job.len(), "{size} of {} bytes", job.len());
 }
 
+/// Counting all of them at every byte would take hours.
+#[test]
+fn a_long_row_of_digits_is_no_more_work_than_other_text() {
+    for digit in ["0", "1", "9"] {
+        check(&digit.repeat(1 << 20));
+    }
+}
+
 #[test]
 fn any_text_comes_back() {
     for text in [
