@@ -83,8 +83,10 @@ pub async fn run(app: Arc<App>) {
 
 /// Removes everything that is due now, and counts it in `done`.
 pub async fn round(app: &App, done: &mut Round) -> Result<(), RetentionError> {
-    remove_jobs(app, done).await?;
-    remove_logs(app, done).await
+    // One that fails must not keep the other from being done.
+    let jobs = remove_jobs(app, done).await;
+    let logs = remove_logs(app, done).await;
+    jobs.and(logs)
 }
 
 async fn remove_jobs(app: &App, done: &mut Round) -> Result<(), RetentionError> {
@@ -172,6 +174,7 @@ async fn remove_logs(app: &App, done: &mut Round) -> Result<(), RetentionError> 
     let logs = app.logs.clone();
     let found = tokio::task::spawn_blocking(move || logs.jobs()).await;
     let jobs = found.map_err(|_| ArtifactError::Panicked)?.map_err(RetentionError::Logs)?;
+    let mut failed = Ok(());
     for page in jobs.chunks(PAGE) {
         let (page, kept, now) = (page.to_vec(), app.kept.jobs, clock::now().wall);
         let read = app.readers.read(move |reader| {
@@ -190,15 +193,18 @@ async fn remove_logs(app: &App, done: &mut Round) -> Result<(), RetentionError> 
         });
         let (due, is_last) = read.await?;
         for job in due {
-            removal::remove_logs(app, &job).await?;
-            done.logs += 1;
+            match removal::remove_logs(app, &job).await {
+                Ok(()) => done.logs += 1,
+                // The others are removed all the same.
+                Err(error) => failed = Err(error.into()),
+            }
             tokio::time::sleep(STEP_PAUSE).await;
         }
         if is_last {
-            return Ok(());
+            break;
         }
     }
-    Ok(())
+    failed
 }
 
 /// Whether the logs of this job have been removed, or are about to be, although it is kept.
