@@ -24,7 +24,7 @@ use crate::client::{CallError, Client, SYNC_WAIT};
 use crate::clock;
 use crate::meter::Meter;
 
-/// How long news that can wait are held back.
+/// How long news that can wait is held back.
 const HELD_BACK: Duration = Duration::from_millis(25);
 /// The same for the ends of tasks whose places are taken by the next ones of their batches.
 const BATCHED: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub(crate) struct Exchange {
     sequence: u64,
     in_flight: Option<InFlight>,
     replaced: JoinSet<()>,
-    /// When the report in flight is replaced, if there are news that can wait.
+    /// When the report in flight is replaced, if there is news that can wait.
     replace_at: Option<Instant>,
     not_before: Instant,
     failures: Backoff,

@@ -47,6 +47,7 @@ mod tests {
             evict: None,
             task: None,
             followers: Vec::new(),
+            is_recalled: false,
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Node {
     /// Whether the server takes logs with reports.
     takes_logs: bool,
     /// Short logs of attempts that have ended, which are sent with the reports.
-    logs: BTreeMap<Epoch, String>,
+    short_logs: BTreeMap<Epoch, String>,
     attempts: JoinSet<()>,
     /// The channel to each attempt.
     signals: BTreeMap<Epoch, mpsc::UnboundedSender<AttemptSignal>>,
@@ -71,7 +71,7 @@ impl Node {
             specs: Specs::new(),
             facts: BTreeMap::new(),
             takes_logs: false,
-            logs: BTreeMap::new(),
+            short_logs: BTreeMap::new(),
             attempts: JoinSet::new(),
             signals: BTreeMap::new(),
             logs_due: BTreeSet::new(),
@@ -89,6 +89,13 @@ impl Node {
             if !self.context.home.job_log(epoch).exists() {
                 continue;
             }
+            self.send_log(epoch);
+        }
+    }
+
+    /// Sends the short logs that no report will contain any more.
+    fn send_logs_alone(&mut self) {
+        for epoch in std::mem::take(&mut self.short_logs).into_keys() {
             self.send_log(epoch);
         }
     }
@@ -133,7 +140,7 @@ impl Node {
                 self.facts.extend(facts);
                 self.takes_logs = takes_logs;
                 for epoch in refused_logs {
-                    if self.logs.remove(&epoch).is_some() {
+                    if self.short_logs.remove(&epoch).is_some() {
                         self.send_log(epoch);
                     }
                 }
@@ -174,7 +181,11 @@ impl Node {
             }
             Event::LogDone { epoch, short } => {
                 self.logs_due.remove(&epoch);
-                self.logs.extend(short.map(|text| (epoch, text)));
+                match short {
+                    // There are no more reports.
+                    Some(_) if self.is_leaving || self.is_over => self.send_log(epoch),
+                    short => self.short_logs.extend(short.map(|text| (epoch, text))),
+                }
                 Vec::new()
             }
         };
@@ -188,6 +199,7 @@ impl Node {
         }
         tracing::info!("asked to leave");
         self.is_leaving = true;
+        self.send_logs_alone();
         let actions = self.machine.on_leave(clock::now());
         self.carry_out(actions)
     }
@@ -209,7 +221,10 @@ impl Node {
                 Action::Signal { epoch, signal } => self.tell(epoch, AttemptSignal::Signal(signal)),
                 // The loop compares each report with the last one, so this needs no action.
                 Action::Report => {}
-                Action::End => self.is_over = true,
+                Action::End => {
+                    self.is_over = true;
+                    self.send_logs_alone();
+                }
             }
         }
         Ok(())
@@ -225,7 +240,7 @@ impl Node {
     fn write_down(&mut self, record: &Record) -> Result<(), AgentError> {
         self.journal.append(record)?;
         if let Record::Forgotten(epoch) = record {
-            self.logs.remove(epoch);
+            self.short_logs.remove(epoch);
             self.tidy_up(*epoch);
             let report = self.machine.report();
             if report.attempts.is_empty() {
@@ -274,7 +289,7 @@ impl Node {
             if !matches!(attempt.phase, AttemptPhase::Ended(_)) {
                 continue;
             }
-            let log = self.logs.get(&attempt.epoch);
+            let log = self.short_logs.get(&attempt.epoch);
             bytes += log.map_or(0, String::len);
             if self.logs_due.contains(&attempt.epoch) || bytes > REPORTED_LOGS_BYTES_MAX {
                 (attempt.phase, attempt.held) = (AttemptPhase::Running, None);

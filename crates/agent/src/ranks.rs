@@ -190,6 +190,7 @@ mod tests {
             evict: None,
             task: None,
             followers: Vec::new(),
+            is_recalled: false,
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
     let job = tx.world.live_job(job).expect("granted from the queue");
     let mut job = Arc::unwrap_or_clone(job);
     let followers = batches::followers_of(tx.world, &job);
-    let epoch = draw_epochs(tx, nodes[0], followers);
+    let (epoch, followers) = draw_epochs(tx, nodes[0], followers);
     let (principal, since) = (job.principal, tx.now.wall);
     let batch =
         (followers > 0).then_some(Batch { followers, principal, since, is_recalled: false });
@@ -58,22 +58,28 @@ pub(crate) fn grant(tx: &mut Transaction<'_>, job: JobId, nodes: &[NodeId]) {
     tx.emit(Change::AccountChanged(account));
 }
 
-/// The next epoch, with those of the tasks that follow it, whose ports no other attempt uses on this node to gather its
-/// members.
-fn draw_epochs(tx: &mut Transaction<'_>, master: NodeId, followers: u32) -> Epoch {
+/// How often epochs are drawn for a job with tasks that follow it, and for one without, until their ports do not matter
+/// any more: a node with very many leases may have no free ones.
+const DRAWS_MAX: (u32, u32) = (16, 20_000);
+
+/// The next epoch whose port no other attempt uses on this node to gather its members, and how many tasks may follow it
+/// with epochs for which the same is true.
+fn draw_epochs(tx: &mut Transaction<'_>, master: NodeId, followers: u32) -> (Epoch, u32) {
     let masters = tx.world.node(master).map_or(&[][..], Node::leases).iter();
     let epochs = masters
         .filter(|lease| lease.rank == 0)
         .flat_map(|lease| (lease.epoch.0..=lease.last_epoch().0).map(Epoch));
     let taken: BTreeSet<u16> = epochs.map(master_port).collect();
-    loop {
+    for draw in 0.. {
+        let followers = if draw < DRAWS_MAX.0 { followers } else { 0 };
         let count = u64::from(followers) + 1;
         let first = tx.world.draw_many(count);
         let mut epochs = (first..first + count).map(Epoch);
-        if !epochs.any(|epoch| taken.contains(&master_port(epoch))) {
-            return Epoch(first);
+        if !epochs.any(|epoch| taken.contains(&master_port(epoch))) || draw == DRAWS_MAX.1 {
+            return (Epoch(first), followers);
         }
     }
+    unreachable!("there is a last draw")
 }
 
 fn lease(tx: &mut Transaction<'_>, id: NodeId, lease: Lease) -> Member {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::agent::{AttemptPhase, Report};
 use crate::attempts::{self, Told};
 use crate::change::{Change, MemberChange};
-use crate::ids::{ClusterId, JobId, NodeId};
+use crate::ids::{ClusterId, Epoch, JobId, NodeId};
 use crate::model::{
     Attempt, Batch, Category, Exit, Job, JobEvent, JobState, Lease, Member, MemberPhase, Node,
     NodeEvent, NodePhase, NodeState, Use, Verdict,
@@ -57,7 +57,7 @@ fn kept(lease: Lease, report: &Report) -> u32 {
     }
     let has = |lease: &Lease| {
         let epoch = lease.epoch;
-        epoch > report.floor || report.attempt(epoch).is_some() || report.is_waiting(epoch)
+        epoch > report.floor || report.is_waiting(epoch) || report.attempt(epoch).is_some()
     };
     let count = lease.followers().take_while(has).count();
     u32::try_from(count).unwrap_or(u32::MAX)
@@ -71,9 +71,12 @@ pub(crate) fn has_returned(node: &Node, report: &Report) -> bool {
 
 /// Takes back the tasks that the node will not start.
 pub(crate) fn take_back(tx: &mut Transaction<'_>, node: NodeId, report: &Report) {
-    let Some(found) = tx.world.node(node).filter(|node| has_returned(node, report)) else { return };
+    let Some(found) = tx.world.node(node) else { return };
     let kept: Vec<Lease> =
         found.leases().iter().map(|lease| lease.cut(kept(*lease, report))).collect();
+    if kept == found.leases() {
+        return;
+    }
     let returned = returned(found.leases(), &kept);
     let mut found = found.clone();
     found.state = NodeState::Leased { leases: kept };
@@ -281,14 +284,18 @@ pub(crate) fn recalled(leases: &[Lease], is_meant: impl Fn(&Lease) -> bool) -> V
 
 /// Recalls the batches of a parent that has to end.
 pub(crate) fn recall_of(tx: &mut Transaction<'_>, live: impl Iterator<Item = JobId>) {
-    for child in live {
-        let attempt = tx.world.job(child).and_then(Job::attempt);
-        let Some(node) =
-            attempt.and_then(|attempt| attempt.members.first()).map(|member| member.node)
-        else {
-            continue;
-        };
-        recall(tx, node, |lease| lease.job == child);
+    let attempts = live.filter_map(|child| tx.world.job(child).and_then(Job::attempt));
+    let places =
+        attempts.filter_map(|attempt| Some((attempt.members.first()?.node, attempt.epoch)));
+    recall_all(tx, places.collect());
+}
+
+/// Recalls batches with one change of each node.
+fn recall_all(tx: &mut Transaction<'_>, mut places: Vec<(NodeId, Epoch)>) {
+    places.sort_unstable();
+    for of_node in places.chunk_by(|one, other| one.0 == other.0) {
+        let is_meant = |lease: &Lease| of_node.iter().any(|(_, epoch)| *epoch == lease.epoch);
+        recall(tx, of_node[0].0, is_meant);
     }
 }
 
@@ -316,9 +323,7 @@ pub(crate) fn recall_due(tx: &mut Transaction<'_>, cluster: ClusterId) {
             }
         }
     }
-    for (node, epoch) in due {
-        recall(tx, node, |lease| lease.epoch == epoch);
-    }
+    recall_all(tx, due);
 }
 
 /// When the next batch of a cluster is recalled if nothing happens before.

@@ -10,7 +10,7 @@ use muster_core::agent::NodeUsage;
 use muster_core::governance::Governance;
 use muster_core::hosts::Hosts;
 use muster_core::ids::{ClusterId, Epoch, JobId, NodeId, WorkspaceId};
-use muster_core::model::{HostName, Job, JobPhase, Lease, User};
+use muster_core::model::{HostName, Job, JobPhase, User};
 use muster_core::{Change, World};
 use muster_providers::joined::Roster;
 use muster_wire::host::Load;
@@ -38,7 +38,7 @@ struct Inner {
     attempts: BTreeMap<Epoch, LiveAttempt>,
     epoch_of: BTreeMap<JobId, Epoch>,
     /// The epochs of the tasks that a node was given and may start by itself.
-    given: BTreeMap<NodeId, Vec<Epoch>>,
+    given: BTreeMap<NodeId, BTreeSet<Epoch>>,
     directory: Arc<Directory>,
     governance: Arc<Governance>,
     hosts: Arc<Hosts>,
@@ -346,28 +346,30 @@ impl Inner {
     fn follow_given(&mut self, world: &World, id: NodeId) {
         let node = world.node(id);
         let leases = node.into_iter().flat_map(|node| node.leases());
-        let followers: Vec<Lease> = leases.flat_map(|lease| lease.followers()).collect();
-        let epochs: Vec<Epoch> = followers.iter().map(|lease| lease.epoch).collect();
-        let before = match epochs.is_empty() {
+        let now: BTreeMap<Epoch, JobId> = leases
+            .flat_map(|lease| lease.followers())
+            .map(|lease| (lease.epoch, lease.job))
+            .collect();
+        let before = match now.is_empty() {
             true => self.given.remove(&id).unwrap_or_default(),
-            false => self.given.insert(id, epochs).unwrap_or_default(),
+            false => self.given.insert(id, now.keys().copied().collect()).unwrap_or_default(),
         };
-        for epoch in before {
-            let is_own = |attempt: &LiveAttempt| self.epoch_of.get(&attempt.job) == Some(&epoch);
+        for epoch in before.iter().filter(|epoch| !now.contains_key(epoch)) {
+            let is_own = |attempt: &LiveAttempt| self.epoch_of.get(&attempt.job) == Some(epoch);
             // One whose turn has come has a record.
-            if self.attempts.get(&epoch).is_some_and(|attempt| !is_own(attempt)) {
-                self.attempts.remove(&epoch);
+            if self.attempts.get(epoch).is_some_and(|attempt| !is_own(attempt)) {
+                self.attempts.remove(epoch);
             }
         }
         let Some(node) = node else { return };
-        for lease in followers {
-            let Some(job) = world.live_job(lease.job).filter(|job| job.attempt().is_none()) else {
+        for (epoch, job) in now.iter().filter(|(epoch, _)| !before.contains(epoch)) {
+            let Some(job) = world.live_job(*job).filter(|job| job.attempt().is_none()) else {
                 continue;
             };
             let (job_name, workspace) = (Arc::from(&*job.name), job.workspace);
             let nodes = vec![node.name.clone()];
             let live = LiveAttempt { job: job.id, job_name, workspace, nodes, is_ending: false };
-            self.attempts.insert(lease.epoch, live);
+            self.attempts.insert(*epoch, live);
         }
     }
 

@@ -233,6 +233,7 @@ mod tests {
             evict: None,
             task: None,
             followers: Vec::new(),
+            is_recalled: false,
         }
     }
 

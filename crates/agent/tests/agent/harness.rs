@@ -128,6 +128,7 @@ impl Harness {
                 evict: None,
                 task: None,
                 followers: Vec::new(),
+                is_recalled: false,
             }];
         });
         epoch

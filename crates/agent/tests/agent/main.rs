@@ -1,6 +1,7 @@
 //! Tests the agent against a real HTTPS server that can be made to misbehave.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod batches;
 mod environments;
 mod eviction;
 mod gang;

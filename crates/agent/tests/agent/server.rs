@@ -61,6 +61,11 @@ pub struct Book {
     pub specs_asked_for: u32,
     /// Sends specifications along with assignments.
     pub gives_specs: bool,
+    /// Takes logs with reports, and how many of them it cannot store.
+    pub takes_logs: bool,
+    pub logs_to_refuse: u32,
+    /// The logs that came with reports.
+    pub logs_with_reports: BTreeMap<Epoch, String>,
     /// The number of the last report. A request that waits for a reply to an earlier one is ended.
     newest: u64,
     pub connections: u32,
@@ -120,6 +125,9 @@ impl Server {
             forget_log_beyond: None,
             specs_asked_for: 0,
             gives_specs: false,
+            takes_logs: false,
+            logs_to_refuse: 0,
+            logs_with_reports: BTreeMap::new(),
             newest: 0,
             connections: 0,
             log_offsets: Vec::new(),
@@ -204,6 +212,8 @@ struct SyncRequest {
     sequence: u64,
     report: Report,
     wait_ms: u64,
+    #[serde(default)]
+    logs: BTreeMap<Epoch, String>,
 }
 
 async fn sync(
@@ -215,8 +225,18 @@ async fn sync(
         return StatusCode::UNAUTHORIZED.into_response();
     }
     let mut changed = shared.changed.subscribe();
+    let mut refused = Vec::new();
     let (is_news, status) = {
         let mut book = shared.book.lock().unwrap();
+        for (epoch, text) in &request.logs {
+            if book.logs_to_refuse > 0 {
+                book.logs_to_refuse -= 1;
+                refused.push(*epoch);
+            } else {
+                book.logs.insert(*epoch, text.clone().into_bytes());
+                book.logs_with_reports.insert(*epoch, text.clone());
+            }
+        }
         book.reports.push(request.report.clone());
         book.newest = request.sequence;
         (book.is_restless || is_news(&book, &request.report), book.sync_status)
@@ -243,9 +263,16 @@ async fn sync(
     if book.newest != request.sequence {
         return StatusCode::CONFLICT.into_response();
     }
-    let desired = desired(&book, &request.report);
+    let mut desired = desired(&book, &request.report);
+    desired.acknowledged.retain(|epoch| !refused.contains(epoch));
     let specs = if book.gives_specs { book.specs.clone() } else { BTreeMap::new() };
-    let answer = json!({ "sequence": request.sequence, "desired": desired, "specs": specs });
+    let answer = json!({
+        "sequence": request.sequence,
+        "desired": desired,
+        "specs": specs,
+        "takes_logs": book.takes_logs,
+        "refused_logs": refused,
+    });
     Json(answer).into_response()
 }
 
@@ -268,7 +295,7 @@ fn is_news_now(shared: &Shared, report: &Report) -> bool {
 
 /// Returns true if this report does not show yet what we want.
 fn is_news(book: &Book, report: &Report) -> bool {
-    let is_wanted = |epoch| book.assignments.iter().any(|assignment| assignment.epoch == epoch);
+    let is_wanted = |epoch| book.assignments.iter().any(|assignment| assignment.covers(epoch));
     let waits = |epoch| {
         let mut held = report.attempts.iter();
         held.any(|held| held.epoch == epoch && held.phase == AttemptPhase::Ready)

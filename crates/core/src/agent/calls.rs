@@ -23,7 +23,7 @@ pub struct SyncRequest {
     /// The usage, if it was measured since the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<NodeUsage>,
-    /// The whole logs of attempts that ended, if they are short and were not sent before.
+    /// The whole logs of attempts that ended, if they are short and nothing of them was sent by itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub logs: BTreeMap<Epoch, String>,
 }

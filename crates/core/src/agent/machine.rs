@@ -259,7 +259,9 @@ impl Machine {
             .keys()
             .filter(|epoch| **epoch < desired.as_of)
             .filter(|epoch| {
-                !desired.assignments.iter().any(|assignment| assignment.covers(**epoch))
+                let waits = matches!(self.held.get(epoch), Some(Held::Waiting(_)));
+                let mut wanted = desired.assignments.iter();
+                !wanted.any(|one| one.covers(**epoch) && !(waits && one.is_recalled))
             })
             .copied()
             .collect();
@@ -308,14 +310,18 @@ impl Machine {
         if assignment.epoch <= self.floor && !is_planted(Bug::FloorIgnored) {
             return;
         }
-        self.floor = assignment.last_epoch();
-        for follower in assignment.of_followers() {
-            self.held.insert(follower.epoch, Held::Waiting(Box::new(follower)));
-        }
-        if !assignment.followers.is_empty() {
+        let followers: Vec<Assignment> = match assignment.is_recalled {
+            true => Vec::new(),
+            false => assignment.of_followers().collect(),
+        };
+        self.floor = followers.last().map_or(assignment.epoch, |last| last.epoch);
+        if !followers.is_empty() {
             self.since.insert(assignment.epoch, now);
             // After a restart it must start none of them; then it does not have them any more.
             actions.push(Action::Journal(Record::Floor(self.floor)));
+        }
+        for follower in followers {
+            self.held.insert(follower.epoch, Held::Waiting(Box::new(follower)));
         }
         self.begin(assignment.clone(), actions);
     }

@@ -14,7 +14,7 @@ pub const LAST_LOG_BYTES_MAX: usize = 4 << 10;
 
 /// The largest log that is sent with a report, and the most bytes of logs in one report.
 pub const SHORT_LOG_BYTES_MAX: usize = 4 << 10;
-pub const REPORTED_LOGS_BYTES_MAX: usize = 256 << 10;
+pub const REPORTED_LOGS_BYTES_MAX: usize = 128 << 10;
 
 /// Everything that an agent knows. It is sent at least every few seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +127,9 @@ pub struct Assignment {
     /// when this one has ended. Their epochs follow this one's without gaps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub followers: Vec<u32>,
+    /// The node has to return those of them that it has not begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_recalled: bool,
 }
 
 impl Assignment {
@@ -135,6 +138,7 @@ impl Assignment {
         Epoch(self.epoch.0 + self.followers.len() as u64)
     }
 
+    /// Whether it is about this epoch: its own, or that of a task that follows.
     pub fn covers(&self, epoch: Epoch) -> bool {
         (self.epoch..=self.last_epoch()).contains(&epoch)
     }
@@ -151,6 +155,7 @@ impl Assignment {
             attempt: 1,
             task: Some(Box::new(ArrayTask { index, ..(**task).clone() })),
             followers: Vec::new(),
+            is_recalled: false,
             evict: None,
             ..self.clone()
         })
@@ -195,9 +200,12 @@ impl Desired {
         });
         let is_assigned =
             |epoch: Epoch| self.assignments.iter().any(|assignment| assignment.covers(epoch));
+        // A node has few ranges, but their lengths are what it says.
         let must_return = report.waiting.iter().any(|range| {
-            let mut epochs = (range.first.0..=range.last.0).map(Epoch);
-            epochs.any(|epoch| epoch < self.as_of && !is_assigned(epoch))
+            let known = self.as_of.0.saturating_sub(1).min(range.last.0);
+            let mut may_wait = self.assignments.iter().filter(|assignment| !assignment.is_recalled);
+            range.first.0 <= known
+                && !may_wait.any(|one| one.covers(range.first) && one.covers(Epoch(known)))
         });
         let must_stop = report.attempts.iter().any(|attempt| match attempt.phase {
             AttemptPhase::Preparing

@@ -211,14 +211,14 @@ fn order_for(world: &World, lease: &Lease) -> Option<Assignment> {
         evict: attempt.notice.map(|_| world.settings.eviction_grace),
         task: task_of(world, job),
         followers: followers_of(world, job, lease),
+        is_recalled: lease.batch.is_some_and(|batch| batch.is_recalled),
     })
 }
 
 /// The indices of the tasks that the node starts by itself after this one.
 fn followers_of(world: &World, job: &Job, lease: &Lease) -> Vec<u32> {
     let parent = job.parent.and_then(|parent| world.job(parent));
-    let batch = lease.batch.filter(|batch| !batch.is_recalled);
-    let (Some(parent), Some(_)) = (parent, batch) else { return Vec::new() };
+    let Some(parent) = parent else { return Vec::new() };
     lease.followers().filter_map(|lease| parent.child_index(lease.job)).collect()
 }
 

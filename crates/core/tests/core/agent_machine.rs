@@ -31,6 +31,7 @@ fn assignment(epoch: u64) -> Assignment {
         evict: None,
         task: None,
         followers: Vec::new(),
+        is_recalled: false,
     }
 }
 

@@ -236,6 +236,25 @@ fn tasks_that_ran_before_the_node_heard_of_the_recall_count() {
     assert_eq!(started, node.started);
 }
 
+/// The answer to a report can be older than what the node has begun since.
+#[test]
+fn a_recall_does_not_stop_a_task_that_has_begun() {
+    let (mut stage, mut node) = with_batch();
+    let before = node.machine.report();
+    stage.silence(stage.world.settings.batch);
+    stage.say(Input::Tick).expect("a tick");
+    node.finish(&mut stage);
+    let running = node.running.clone();
+    node.send(&mut stage, before);
+    assert_eq!(node.running, running, "it goes on");
+    node.finish(&mut stage);
+    node.settle(&mut stage);
+    assert_eq!((counts(&stage).completed, counts(&stage).failed), (4, 0));
+    let mut started = node.started.clone();
+    started.dedup();
+    assert_eq!(started, node.started, "none started twice");
+}
+
 #[test]
 fn a_lost_node_returns_the_tasks_that_it_was_given() {
     let (mut stage, mut node) = with_batch();

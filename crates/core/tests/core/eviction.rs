@@ -326,6 +326,7 @@ fn desired(evict: Option<Span>) -> Desired {
         evict,
         task: None,
         followers: Vec::new(),
+        is_recalled: false,
     };
     Desired {
         lease: Span::seconds(60),

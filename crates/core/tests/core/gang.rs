@@ -172,6 +172,7 @@ fn assignment(go: bool) -> Assignment {
         evict: None,
         task: None,
         followers: Vec::new(),
+        is_recalled: false,
     }
 }
 

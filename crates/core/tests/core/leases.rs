@@ -39,6 +39,7 @@ fn alone(lease: Span) -> (Machine, Elapsed) {
         evict: None,
         task: None,
         followers: Vec::new(),
+        is_recalled: false,
     };
     machine.on_desired(&desired(lease, vec![assignment]), 1, sent, sent);
     machine.on_started(Epoch(7), None, sent);

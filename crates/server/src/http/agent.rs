@@ -10,6 +10,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
+use futures_util::future::join_all;
 use muster_core::agent::{
     AttemptPhase, Desired, LogPart, LogReceived, NODE_HEADER, Report, SHORT_LOG_BYTES_MAX,
     SyncAnswer, SyncRequest,
@@ -90,32 +91,35 @@ pub async fn sync(
 /// Stores the logs that came with a report, before the ends of their attempts can be acknowledged. An attempt whose log
 /// cannot be stored has not ended as far as the core is concerned; the node then sends that log by itself.
 async fn store_logs(app: &App, node: &str, request: &mut SyncRequest) -> Vec<Epoch> {
-    let mut refused = Vec::new();
-    for (epoch, text) in std::mem::take(&mut request.logs) {
-        // What has ended is only acknowledged again.
-        let Some(attempt) = app.live.attempt(epoch) else { continue };
-        let Some(rank) = attempt.rank_of(node) else { continue };
-        let length = text.len() as u64;
-        let stored = match text.len() <= SHORT_LOG_BYTES_MAX {
-            true => append(app, &attempt, (epoch, rank), (0, false), text.into()).await,
-            false => Ok(0),
-        };
-        if let Err(failed) = &stored
-            && !failed.is_full()
-            && !matches!(failed, AppendError::Over)
-        {
-            error!(error = %ErrorChain(failed), "cannot write a log");
-        }
-        if !stored.is_ok_and(|next| next >= length) {
-            refused.push(epoch);
-        }
-    }
+    let logs = std::mem::take(&mut request.logs).into_iter();
+    // Each waits for the disk, so they do so together.
+    let stored = join_all(logs.map(|(epoch, text)| store_log(app, node, epoch, text))).await;
+    let refused: Vec<Epoch> = stored.into_iter().flatten().collect();
     for attempt in &mut request.report.attempts {
         if refused.contains(&attempt.epoch) {
             (attempt.phase, attempt.held) = (AttemptPhase::Running, None);
         }
     }
     refused
+}
+
+/// Stores a log. Returns the epoch of its attempt if it cannot.
+async fn store_log(app: &App, node: &str, epoch: Epoch, text: String) -> Option<Epoch> {
+    // An attempt that is not live has ended already, or belongs to another server: its end changes nothing.
+    let attempt = app.live.attempt(epoch)?;
+    let rank = attempt.rank_of(node)?;
+    let length = text.len() as u64;
+    let stored = match text.len() <= SHORT_LOG_BYTES_MAX {
+        true => append(app, &attempt, (epoch, rank), (0, false), text.into()).await,
+        false => Ok(0),
+    };
+    if let Err(failed) = &stored
+        && !failed.is_full()
+        && !matches!(failed, AppendError::Over)
+    {
+        error!(error = %ErrorChain(failed), "cannot write a log");
+    }
+    (!stored.is_ok_and(|next| next >= length)).then_some(epoch)
 }
 
 async fn append(

@@ -13,6 +13,8 @@ use muster_providers::joined::protocol::BODY_BYTES_MAX as HOST_BYTES_MAX;
 use muster_trees::MANIFEST_BYTES_MAX;
 use muster_wire::path::table::{Log, Method};
 
+use muster_core::agent::REPORTED_LOGS_BYTES_MAX;
+
 use super::agent::LOG_CHUNK_BYTES_MAX;
 use super::{
     agent, agent_data, agent_environments, agent_run, agent_services, agent_trees, blob, body,
@@ -22,6 +24,8 @@ use crate::app::App;
 
 /// The maximum size of a report; a node holds a handful of attempts.
 const REPORT_BYTES_MAX: usize = 256 << 10;
+/// The same with the logs that travel with it. In JSON, a byte of a log takes up to six.
+const REPORT_WITH_LOGS_BYTES_MAX: usize = REPORT_BYTES_MAX + 6 * REPORTED_LOGS_BYTES_MAX;
 
 /// Who may call a route, and with what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,7 +175,7 @@ routes! {
     "/host/v1/relay" => { [get: host_relay::relay], from Host }
     /// Exchanges the states of a node and of the server, by long poll.
     "/agent/v1/sync" => {
-        [post: agent::sync, body REPORT_BYTES_MAX], from Node, no log "the event log has what nodes report"
+        [post: agent::sync, body REPORT_WITH_LOGS_BYTES_MAX], from Node, no log "the event log has what nodes report"
     }
     /// Returns the specification of a job.
     "/agent/v1/specs/{hash}" => { [get: agent::spec], from Node }
