@@ -15,7 +15,7 @@ use crate::time::Wall;
 pub struct Tree {
     /// Children without a record that are in the queue of their cluster.
     pub(super) queued: IdSet,
-    /// Children without a record that the parent's own limit keeps out of the queue. They come after those in it.
+    /// Children without a record that the parent's own limit keeps out of the queue.
     pub(super) held: IdSet,
     /// Children without a record that a node has been given as part of a batch.
     given: IdSet,
