@@ -26,7 +26,7 @@ pub enum Command {
 /// Sizes are in MiB. The settings are described in docs/reference/configuration.md; 0 means no limit.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Read-only. Requires a role that may read everything, such as Reader on '/'."
+    after_help = "Read-only: requires a role that may read everything, such as Reader on '/'."
 )]
 pub struct ShowArgs {
     #[command(flatten)]
