@@ -110,9 +110,12 @@ fn nothing_is_left_of_a_job_whether_or_not_it_has_a_group() {
     let chain = "sleep 0.03217; setsid sh -c \"$CHAIN\" & exit";
     let many = "for i in 1 2 3 4 5 6 7 8; do setsid sh -c \"$CHAIN\" & done; sleep 0.2; exit 7";
     let away = "(setsid sh -c 'trap \"\" TERM HUP; env -i setsid sleep 998.7 & exec sleep 998.7' &); sleep 0.2";
+    // These stop every process that they may signal, as soon as their shell has been reaped.
+    let freezing = "for i in 1 2 3 4; do setsid sh -c ': 0.05777; while kill -0 '$$' 2>/dev/null; do :; done; \
+                    while :; do kill -s STOP -- -1; done' & done; sleep 0.1";
     let variable = format!("CHAIN={chain}");
     for (number, parts) in [&["--cpus", "1"][..], &[]].into_iter().enumerate() {
-        for (command, fails) in [(many, true), (away, false), ("true", false)] {
+        for (command, fails) in [(many, true), (away, false), (freezing, false), ("true", false)] {
             let name = format!("left-{number}-{}", command.len());
             let job = ["job", "create", "--compute", "cpu", "--stream", "-n", &name];
             let command = ["--command", command, "--env", &variable];
@@ -120,6 +123,7 @@ fn nothing_is_left_of_a_job_whether_or_not_it_has_a_group() {
             assert_eq!(done.code != 0, fails, "{}", done.stderr);
             assert!(processes(&["0.03217"]).is_empty(), "{name} {parts:?}");
             assert!(processes(&["998.7"]).is_empty(), "{name} {parts:?}");
+            assert!(processes(&["0.05777"]).is_empty(), "{name} {parts:?}");
         }
     }
 }

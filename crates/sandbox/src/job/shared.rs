@@ -22,6 +22,7 @@ use rustix::thread::set_thread_res_uid;
 use super::filter::Filter;
 use super::init::{Program, become_shell};
 use super::protocol::{Attachments, Request};
+use super::users::signaller_of;
 use super::{Ending, Event, explain, mounts, privileges};
 use crate::cgroup::counts_none;
 use crate::descriptors;
@@ -29,7 +30,7 @@ use crate::descriptors;
 /// A killed process ends at once, unless it is blocked in the kernel.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
-/// A job may kill our signalling process first, so the signal is sent up to this many times.
+/// Forking may fail for a while, so sending a signal is tried up to this many times.
 const SIGNALS_MAX: u32 = 1000;
 
 /// What the spawner knows about such a job.
@@ -123,7 +124,7 @@ impl Shared {
         for _ in 0..SIGNALS_MAX {
             match signal_all_of(self.user, signal) {
                 Ok(true) => return,
-                // The signalling process has this user for a moment, so the job's processes can kill it.
+                // Another user may have ended it, such as the node's root.
                 Ok(false) => {}
                 // We cannot fork, perhaps because the job has used up all processes. Wait until some have ended.
                 Err(_) => std::thread::sleep(PAUSE),
@@ -167,15 +168,18 @@ impl Shared {
     }
 }
 
-/// Sends a signal from a process that becomes this user, and can therefore signal no other user's processes. The kernel
+/// Sends a signal from a process that acts as this user, and can therefore signal no other user's processes. The kernel
 /// lets no fork escape: a child either receives the signal or is not created. Returns true if the signal was sent.
+///
+/// It is this user only in effect. Who may signal a process is decided by the process's real and saved users, and these
+/// are one that no job has: otherwise the job could stop it, and we would wait for it for ever.
 fn signal_all_of(user: u32, signal: Signal) -> io::Result<bool> {
     // SAFETY: the spawner has one thread, so its child may do anything that it may do.
     let child = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => {
-            let user = Some(Uid::from_raw(user));
-            let is_user = set_thread_res_uid(user, user, user).is_ok();
+            let own = Uid::from_raw(signaller_of(user));
+            let is_user = set_thread_res_uid(own, Uid::from_raw(user), own).is_ok();
             if is_user {
                 // SAFETY: takes numbers only. It leaves out this process and those of all other users, including the
                 // user it was before it gave up its capabilities.

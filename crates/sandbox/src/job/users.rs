@@ -56,13 +56,19 @@ impl Users {
     }
 }
 
+/// The user of the process that signals the processes of this one. No job has it.
+pub(super) fn signaller_of(user: u32) -> u32 {
+    let first = if user < FIRST_OF_MACHINE { FIRST_OF_RANGE } else { FIRST_OF_MACHINE };
+    first + USERS
+}
+
 /// Returns true if an id map (lines of: inside, outside, count) contains all ids that we assign from `first` on.
 fn has_ids(map: &str, first: u32) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> =
             line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [inside, _, count] = numbers[..] else { return false };
-        inside <= u64::from(first) && u64::from(first + USERS) <= inside + count
+        inside <= u64::from(first) && u64::from(first + USERS) < inside + count
     })
 }
 
