@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use crate::support::sandbox::{cgroups_of, processes};
 use crate::support::storm::{Chance, Marks, Victim, first_of_job, ours};
 use crate::support::{Site, ends, ready, run_apart, signal};
+use muster_core::model::WorkspaceKey;
+use muster_store::{Reader as _, SqliteReader};
 use serde_json::Value;
 
 const JOBS: usize = 500;
@@ -325,18 +327,13 @@ fn check_ends(storm: &Storm, jobs: &BTreeMap<String, Value>) {
 fn check_books(storm: &Storm, jobs: &BTreeMap<String, Value>) {
     let database = storm.site.state().join("muster.db");
     let database = rusqlite::Connection::open(database).expect("it opens");
-    let mut rows = database
-        .prepare("SELECT attempts.doc, jobs.doc FROM attempts JOIN jobs ON jobs.id = job ORDER BY job, epoch")
-        .expect("tables as they were");
-    let pairs = rows.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
-    let mut attempts: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for (attempt, job) in pairs.expect("rows").map(|pair| pair.expect("a row")) {
-        let [attempt, job]: [Value; 2] =
-            [attempt, job].map(|text| serde_json::from_str(&text).expect("JSON"));
-        attempts.entry(job["name"].as_str().expect("text").to_owned()).or_default().push(attempt);
-    }
+    let mut reader = SqliteReader::open(storm.site.state().join("muster.db")).expect("it opens");
+    let subscription = "00000000-0000-0000-0000-000000000000";
+    let workspace = WorkspaceKey::new(subscription, "default", "default");
     for (name, job) in jobs {
-        let attempts = &attempts[name];
+        let view = reader.job(&workspace, name).expect("rows").expect("it is there");
+        let attempts = view.attempts.iter().map(serde_json::to_value);
+        let attempts: Vec<Value> = attempts.map(|attempt| attempt.expect("JSON")).collect();
         assert_eq!(job["attempts"].as_u64(), Some(attempts.len() as u64), "{name}: {attempts:?}");
         let (last, earlier) = attempts.split_last().expect("at least one");
         assert_ne!(last["outcome"], "Retried", "{name}: {attempts:?}");

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use muster_core::model::AttemptRecord;
 use rusqlite::{Connection, Params, Row};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IntoDeserializer};
@@ -73,6 +74,13 @@ pub(super) fn unpacked<'r>(
     }
     let text = row.get_ref(column).doing(doing, path)?;
     text.as_str().map(Cow::Borrowed).map_err(|why| damaged(path, &why))
+}
+
+/// The record of an attempt, from a row with its text, its compact form and its epoch.
+pub(super) fn attempt(row: &Row<'_>, path: &Path) -> Result<AttemptRecord, StoreError> {
+    let epoch: i64 = row.get(2).doing("reading a row", path)?;
+    let text = unpacked(row, 0, epoch.cast_unsigned(), path)?;
+    serde_json::from_str(&text).map_err(|why| damaged(path, &why))
 }
 
 /// Every row of a query, each converted to a `T`.

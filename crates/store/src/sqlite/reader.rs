@@ -223,9 +223,7 @@ impl Snapshot<'_> {
         for view in views {
             let id = (view.job.id.0,);
             view.attempts = doc::rows(&self.transaction, self.path, sql, id, |row| {
-                let epoch: i64 = row.get(2).doing("reading a row", self.path)?;
-                let text = doc::unpacked(row, 0, epoch.cast_unsigned(), self.path)?;
-                serde_json::from_str(&text).map_err(|why| doc::damaged(self.path, &why))
+                doc::attempt(row, self.path)
             })?;
         }
         Ok(())

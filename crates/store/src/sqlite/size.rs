@@ -93,8 +93,9 @@ fn oldest_job(connection: &Connection, path: &Path) -> Result<Option<Wall>, Stor
 }
 
 fn oldest_attempt(connection: &Connection, path: &Path) -> Result<Option<Wall>, StoreError> {
-    let sql = "SELECT doc FROM attempts ORDER BY job, epoch LIMIT 1";
-    Ok(doc::one::<AttemptRecord>(connection, path, sql, [])?.map(|attempt| attempt.granted_at))
+    let sql = "SELECT doc, packed, epoch FROM attempts ORDER BY job, epoch LIMIT 1";
+    let found = doc::rows(connection, path, sql, [], |row| doc::attempt(row, path))?;
+    Ok(found.first().map(|attempt: &AttemptRecord| attempt.granted_at))
 }
 
 /// The caller is not in a transaction.
