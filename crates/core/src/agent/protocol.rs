@@ -37,7 +37,32 @@ pub struct EpochRange {
     pub last: Epoch,
 }
 
+/// The longest boot ID and address of a node, and the longest message of an attempt that is kept.
+const NODE_TEXT_BYTES_MAX: usize = 256;
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+/// The most ranges of epochs. A node has one for each batch.
+const RANGES_MAX: usize = 1024;
+
 impl Report {
+    /// Whether a node may say this about itself. What it says is stored.
+    pub fn is_reasonable(&self) -> bool {
+        let is_short = |text: &str| text.len() <= NODE_TEXT_BYTES_MAX;
+        is_short(&self.boot_id) && is_short(&self.address) && self.waiting.len() <= RANGES_MAX
+    }
+
+    /// Shortens the messages of attempts, which are stored as they are.
+    pub fn shorten_messages(&mut self) {
+        for attempt in &mut self.attempts {
+            if let AttemptPhase::Ended(Exit::NotStarted { message } | Exit::Data { message, .. }) =
+                &mut attempt.phase
+                && message.len() > MESSAGE_BYTES_MAX
+            {
+                let end = message.floor_char_boundary(MESSAGE_BYTES_MAX);
+                *message = message[..end].into();
+            }
+        }
+    }
+
     /// What it says about an attempt that it holds and has begun.
     pub fn attempt(&self, epoch: Epoch) -> Option<&AttemptReport> {
         self.attempts.iter().find(|attempt| attempt.epoch == epoch)

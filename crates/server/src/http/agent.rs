@@ -46,6 +46,12 @@ pub async fn sync(
     if let Some(usage) = request.usage.take() {
         app.live.note_usage(&node, usage);
     }
+    if !request.report.is_reasonable() {
+        let words =
+            "the boot ID, the address or the number of waiting ranges of this report is too long";
+        return (StatusCode::BAD_REQUEST, words).into_response();
+    }
+    request.report.shorten_messages();
     let refused_logs = store_logs(&app, &node, &mut request).await;
     let mut news = app.live.news_of(&node);
     let mut newest = app.live.newest_report(&node, &request.report.boot_id, request.sequence);
