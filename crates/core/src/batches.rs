@@ -26,6 +26,8 @@ use crate::{job_trees, meter};
 
 /// The most tasks that follow the first one of a batch.
 const FOLLOWERS_MAX: u64 = 63;
+/// So many tasks of an array must have ended before it is known how long they take: a prediction is the mean of two.
+const KNOWN_TASKS_MIN: u32 = 2;
 /// No prediction is shorter than this.
 const TASK_MIN: Span = Span::milliseconds(1);
 
@@ -36,6 +38,11 @@ pub(crate) fn followers_of(world: &World, job: &Job) -> u32 {
     let tree = job.parent.and_then(|parent| world.tree(parent)).filter(|_| job.attempts == 0);
     let predicted = world.account(job.cluster, job.principal).prediction();
     let (Some(tree), Some(predicted)) = (tree, predicted) else { return 0 };
+    // The last runs of the user may have been those of something else.
+    let counts = tree.counts();
+    if counts.completed + counts.failed < KNOWN_TASKS_MIN {
+        return 0;
+    }
     let is_alone = world
         .cluster_index(job.cluster)
         .is_some_and(|index| !index.queue.has_others(job.principal));

@@ -63,7 +63,7 @@ pub enum Reason {
     /// Other jobs are served first: by priority, by fair share, or because they arrived earlier.
     Behind { cluster: ClusterName, jobs: u32, first: Box<str>, nodes_max: u32, needed: u32 },
     /// The array that the task belongs to has as many tasks running as it may.
-    ArrayLimit { job: Box<str>, limit: u32, running: u32 },
+    ArrayLimit { job: Box<str>, limit: u32 },
     /// A node has been given the task together with those before it, and will start it when they have ended.
     NextOnNode { cluster: ClusterName, node: Box<str>, before: u32 },
     /// The cluster grows by prediction, and a node will be free before a new one could start.
@@ -177,8 +177,8 @@ impl Reason {
             Reason::CreateFailing { failures, .. } => {
                 nodes("node starts that failed in a row", failures, &0)
             }
-            Reason::ArrayLimit { limit, running, .. } => {
-                nodes("tasks of the array at once", limit, &running.saturating_add(1))
+            Reason::ArrayLimit { limit, .. } => {
+                nodes("tasks of the array at once", limit, &limit.saturating_add(1))
             }
             Reason::NextOnNode { before, .. } => nodes("tasks before it on its node", before, &0),
             Reason::FreeSoon { needed, .. } => nodes("free nodes", &0, needed),

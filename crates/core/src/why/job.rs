@@ -88,8 +88,7 @@ fn held_by_limit(world: &World, job: &Job) -> Option<Reason> {
     let parent = world.job(job.parent?)?;
     let tree = world.tree(parent.id)?;
     let limit = parent.array()?.concurrency.filter(|_| tree.held().contains(job.id))?;
-    let running = u32::try_from(tree.live().len()).unwrap_or(u32::MAX);
-    Some(Reason::ArrayLimit { job: parent.name.clone(), limit, running })
+    Some(Reason::ArrayLimit { job: parent.name.clone(), limit })
 }
 
 /// The reason if a node was given a task of an array, and has others to finish first.

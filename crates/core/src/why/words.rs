@@ -113,7 +113,7 @@ impl Reason {
             }
             Reason::ArrayLimit { job, limit, .. } => write!(
                 f,
-                "the array {job} runs at most {limit} of its tasks at once, and that many have started"
+                "the array {job} runs at most {limit} of its tasks at once, and that many run or are next"
             ),
             Reason::FreeSoon { cluster, .. } => write!(
                 f,

@@ -256,7 +256,21 @@ impl World {
             tree.given.insert(*child);
         }
         for parent in parents {
+            self.hold_queued(parent);
             self.release_children(parent);
+        }
+    }
+
+    /// Takes the children of a parent with a limit out of the queue, because others that come before them have returned.
+    fn hold_queued(&mut self, parent: JobId) {
+        let Some(job) = self.jobs.get(&parent).cloned() else { return };
+        if self.index.trees.get(parent).is_none_or(|tree| tree.allowed(&job) == usize::MAX) {
+            return;
+        }
+        while let Some(tree) = self.index.trees.get_mut(parent) {
+            let Some(ids) = tree.queued.take_last(usize::MAX) else { return };
+            tree.held.insert_range(ids.0, ids.1);
+            self.index.dequeue(&job, ids);
         }
     }
 

@@ -81,9 +81,8 @@ impl Node {
     }
 }
 
-fn submit(stage: &mut Stage, name: &str, indices: &str) {
-    let plan =
-        ArrayPlan { indices: indices.parse().expect("indices"), concurrency: None, timeout: None };
+fn submit(stage: &mut Stage, name: &str, indices: &str, concurrency: Option<u32>) {
+    let plan = ArrayPlan { indices: indices.parse().expect("indices"), concurrency, timeout: None };
     let one = request(name, "pool", Wants::default());
     let spec = JobSpec { array: Some(Box::new(plan)), ..(*one.spec).clone() };
     let request = JobRequest { spec: Arc::new(spec), spec_hash: SpecHash::made_up(name), ..one };
@@ -92,11 +91,15 @@ fn submit(stage: &mut Stage, name: &str, indices: &str) {
 
 /// An array on one node, whose first two tasks have shown that they are short, so that a batch follows them.
 fn with_batch() -> (Stage, Node) {
+    with_batch_of(None)
+}
+
+fn with_batch_of(concurrency: Option<u32>) -> (Stage, Node) {
     let mut stage = Stage::with_cluster("pool", 1, 1, 600);
     stage.provide();
     let mut node = Node::of(&stage);
     node.settle(&mut stage);
-    submit(&mut stage, "sweep", "0-99");
+    submit(&mut stage, "sweep", "0-99", concurrency);
     node.settle(&mut stage);
     for _ in 0..2 {
         node.finish(&mut stage);
@@ -127,7 +130,7 @@ fn ledger(stage: &Stage) -> Vec<&LedgerLine> {
 fn short_tasks_are_granted_in_batches_and_start_without_asking() {
     let (mut stage, mut node) = with_batch();
     // About two seconds of tasks that take 100 ms each.
-    assert_eq!(given(&stage), 18);
+    assert_eq!(given(&stage), 19);
     assert_eq!(node.started, ["sweep_0", "sweep_1", "sweep_2"]);
     let before = stage.log.len();
     for _ in 0..10 {
@@ -139,7 +142,7 @@ fn short_tasks_are_granted_in_batches_and_start_without_asking() {
     let expected = ChildCounts { waiting: 87, live: 1, completed: 12, ..ChildCounts::default() };
     assert_eq!(counts(&stage), expected);
     assert_eq!(stage.phase("sweep_12"), JobPhase::Running);
-    assert_eq!(given(&stage), 8);
+    assert_eq!(given(&stage), 9);
     let nodes = stage.log[before..].iter();
     let nodes = nodes.filter(|change| matches!(change, Change::NodeChanged { .. })).count();
     assert_eq!(nodes, 1, "one change of the node for ten tasks");
@@ -206,9 +209,9 @@ fn a_batch_is_recalled_when_a_task_takes_long() {
     let (mut stage, mut node) = with_batch();
     stage.silence(stage.world.settings.batch);
     stage.say(Input::Tick).expect("a tick");
-    assert_eq!(given(&stage), 18, "until the node has returned them");
+    assert_eq!(given(&stage), 19, "until the node has returned them");
     node.exchange(&mut stage);
-    assert_eq!(given(&stage), 18);
+    assert_eq!(given(&stage), 19);
     node.exchange(&mut stage);
     assert_eq!(given(&stage), 0);
     assert_eq!(counts(&stage).waiting, 97);
@@ -234,6 +237,20 @@ fn tasks_that_ran_before_the_node_heard_of_the_recall_count() {
     let mut started = node.started.clone();
     started.dedup();
     assert_eq!(started, node.started);
+}
+
+/// Those with a limit are in the queue only as far as the limit allows, in their order.
+#[test]
+fn tasks_of_an_array_with_a_limit_return_to_their_old_places() {
+    let (mut stage, mut node) = with_batch_of(Some(8));
+    assert!(given(&stage) > 0);
+    stage.silence(stage.world.settings.batch);
+    stage.say(Input::Tick).expect("a tick");
+    node.settle(&mut stage);
+    let parent = stage.job("sweep").expect("live");
+    let tree = stage.world.tree(parent.id).expect("its children");
+    assert_eq!((tree.given().len(), tree.queued().len()), (0, 7));
+    assert_eq!(tree.queued().first(), parent.child_at(3));
 }
 
 /// The answer to a report can be older than what the node has begun since.

@@ -97,7 +97,7 @@ fn only_what_is_due_is_removed_and_only_once() {
     stage.check();
     // Without a limit, nothing is removed.
     stage.world.settings.retention = JobRetention::default();
-    stage.pass_s(1_000 * DAY_S);
+    stage.silence(Span::seconds(1_000 * DAY_S));
     assert_eq!(removed(&mut stage, &["young"]), []);
 }
 
