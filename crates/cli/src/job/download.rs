@@ -113,6 +113,7 @@ async fn named_outputs(
         let missing = format!("job {} has no output {}", quoted(&args.target.name), quoted(only));
         return Err(Failure::not_found(missing).hint(match nearest::nearest(only, &known) {
             Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+            None if known.is_empty() => "it has no named outputs".to_owned(),
             None => format!("its outputs are {}", known.join(", ")),
         }));
     }

@@ -1,5 +1,7 @@
 //! `job logs`: prints the log of a job, or the end of it, and with `--follow` also what the job writes afterwards.
 
+use muster_wire::job::JobResource;
+
 use super::{Target, attempts, stream};
 use crate::client::Client;
 use crate::failure::{CliResult, Failure, quoted};
@@ -50,6 +52,11 @@ pub async fn run(args: &Args) -> CliResult {
         }
         if args.follow {
             return stream::follow(&client, workspace, name, args.rank, None).await;
+        }
+        let job: JobResource = client.get(&args.target.route()?).await?;
+        if job.properties.status.is_terminal() {
+            output::say(&format!("job {name} ended before it started, so it has no log"));
+            return Ok(());
         }
         output::say(&format!("job {name} has not started, so it has no log yet"));
         let hint =

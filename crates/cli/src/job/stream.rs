@@ -194,7 +194,7 @@ fn progress(properties: &BTreeMap<String, String>) -> Option<String> {
     let all = (waiting + running + ended).max(1);
     let percent = ended * 100 / all;
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-    Some(format!("{percent} % of {all} tasks have ended{failed}"))
+    Some(format!("{percent}% of {all} tasks have ended{failed}"))
 }
 
 /// An address without its signature.
