@@ -138,6 +138,8 @@ fn what_runs_goes_on_and_what_is_refused_is_never_done() {
     wait_until("it ends", || site.text(&["job", "show", "-n", "long"]).contains("Completed"));
     let attempts = site.json(&["job", "list-attempts", "-n", "long"]);
     assert_eq!(attempts.as_array().map(Vec::len), Some(1), "it ran once: {attempts}");
+    // The server looks every few seconds whether there is space again.
+    wait_until("it accepts jobs again", || site.run(&submit("again")).code == 0);
     assert!(ran(&site, "cpu", "after", "echo goes on").contains("goes on"));
     let jobs = site.text(&["job", "list", "--query", "[].name", "-o", "tsv"]);
     assert!(!jobs.contains("late"), "a refused change was carried out later: {jobs}");
