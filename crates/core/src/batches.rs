@@ -18,7 +18,6 @@ use crate::model::{
     Attempt, Batch, Category, Exit, Job, JobEvent, JobState, Lease, Member, MemberPhase, Node,
     NodeEvent, NodePhase, NodeState, Use, Verdict,
 };
-use crate::planted::{Bug, is_planted};
 use crate::step::Transaction;
 use crate::time::{Span, Wall};
 use crate::world::World;
@@ -59,9 +58,6 @@ pub(crate) fn followers_of(world: &World, job: &Job) -> u32 {
 /// How many of the tasks that follow a lease the node still has, according to its report. It starts them in their order,
 /// so those that it does not have are the last ones.
 fn kept(lease: Lease, report: &Report) -> u32 {
-    if lease.batch.is_some_and(|batch| batch.is_recalled) && is_planted(Bug::BatchTakenBackEarly) {
-        return 0;
-    }
     let has = |lease: &Lease| {
         let epoch = lease.epoch;
         epoch > report.floor || report.is_waiting(epoch) || report.attempt(epoch).is_some()

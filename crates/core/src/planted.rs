@@ -76,8 +76,8 @@ bugs! {
     ParentEndsEarly,
     /// An array runs more tasks at once than its limit.
     ArrayLimitIgnored,
-    /// Tasks that a node was given run elsewhere as soon as they are recalled, before the node has returned them.
-    BatchTakenBackEarly,
+    /// A task that a node was given as part of a batch is granted to another node as well.
+    GivenTaskQueued,
     /// A restart forgets which children of a parent have ended.
     EndedChildrenForgotten,
     /// Ended jobs are removed before their time.

@@ -248,6 +248,9 @@ impl World {
             if !tree.is_waiting(*child) {
                 continue;
             }
+            if is_planted(Bug::GivenTaskQueued) {
+                continue;
+            }
             if tree.leave_waiting(*child) {
                 let parent = Arc::clone(&self.jobs[&parent]);
                 self.index.dequeue(&parent, (*child, *child));
